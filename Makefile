@@ -1,0 +1,44 @@
+# kinfolk: `make run` shows what it does, `make test` checks that it works here.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: run test test-all check format bench lock clean
+
+run: $(READY)
+	$(BIN)/kinfolk compare
+
+# Fast tests, before every commit.
+test: $(READY)
+	$(BIN)/python -m pytest -q -m "not slow"
+
+# Every tier.
+test-all: $(READY)
+	$(BIN)/python -m pytest -q
+
+check: $(READY)
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/pyright
+
+format: $(READY)
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: $(READY)
+	$(BIN)/python benchmarks/school.py
+
+# One lock for all extras together, for every supported Python.
+lock:
+	$(PYTHON) -m venv .venv && $(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --upgrade --universal --all-extras --no-header --python-version 3.11 pyproject.toml -o requirements.lock
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 13) else f"kinfolk needs Python 3.11 or 3.12, and {sys.executable} is {v[0]}.{v[1]}: make PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $(READY)
+
+clean:
+	rm -rf .venv runs .pytest_cache .ruff_cache

@@ -1,0 +1,48 @@
+"""What there is. A new algorithm needs its file and an entry here: tests, docs, command line and config read this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from kinfolk.algorithms.fedavg import FedAvg
+from kinfolk.algorithms.local import Local
+from kinfolk.algorithms.mean_regularized import MeanRegularized
+from kinfolk.privacy.levels import LEVELS
+from kinfolk.types import Algorithm
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One algorithm: how to make it, where it may be used, and where it comes from."""
+
+    name: str
+    make: Any
+    title: str
+    paper: str
+    levels: tuple[str, ...] = LEVELS
+
+    def options(self) -> dict[str, Any]:
+        """Hyper-parameters and their defaults."""
+        return {f.name: f.default for f in fields(self.make)}
+
+    def build(self, **options: Any) -> Algorithm:
+        unknown = sorted(set(options) - set(self.options()))
+        if unknown:
+            raise ValueError(f"{self.name} has no option {unknown[0]!r}; it has {', '.join(self.options())}")
+        return self.make(**options)
+
+
+REGISTRY: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        Entry("local", Local, "Training alone", "the baseline of every paper"),
+        Entry("fedavg", FedAvg, "Federated averaging", "McMahan et al., 2017; with noise, McMahan et al., 2018"),
+        Entry(
+            "mean_regularized",
+            MeanRegularized,
+            "Mean-regularised multi-task learning",
+            "Hu, Wu, Smith, 2021 (client level, PMTL); Liu, Hu, Wu, Smith, 2022 (example level, MR-MTL)",
+        ),
+    )
+}

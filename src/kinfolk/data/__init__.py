@@ -1,0 +1,1 @@
+"""Federations of data: built-in sets, and tables of one's own."""

@@ -1,0 +1,138 @@
+"""A federation's data: rows of all clients, split into training and test parts, padded into arrays.
+
+>>> import numpy as np
+>>> fed = from_rows(np.ones((6, 2)), np.arange(6.0), ["a", "b"] * 3, test_fraction=0.34)
+>>> fed.ids, fed.train.sizes.tolist()
+(('a', 'b'), [2, 2])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kinfolk.privacy.gates import Rows
+
+
+class DataError(ValueError):
+    """Data that cannot be used, with the remedy."""
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """Examples with a leading client axis, padded with zeros to the longest client."""
+
+    x: Any
+    y: np.ndarray
+    sizes: np.ndarray
+
+    def rows(self, clients: slice, length: int) -> Rows:
+        """The clients in a slice, cut to `length` rows each."""
+        mask = np.arange(length)[None, :] < self.sizes[clients, None]
+        return Rows(_cut(self.x, clients, length), self.y[clients, :length], mask)
+
+
+def _cut(x: Any, clients: slice, length: int) -> Any:
+    if isinstance(x, dict):
+        return {name: _cut(part, clients, length) for name, part in x.items()}
+    return x[clients, :length]
+
+
+@dataclass(frozen=True)
+class Federation:
+    """What a run trains on. Clients are ordered by their number of rows, so that engines can group them."""
+
+    name: str
+    ids: tuple[str, ...]
+    train: ClientData
+    test: ClientData
+    outcome: str
+    classes: int = 0
+    scaling: str = "none"
+    """How features were scaled, for the privacy statement."""
+    scaling_is_private: bool = True
+    """False when scaling looked at data outside the account."""
+
+    @property
+    def features(self) -> int:
+        return int(np.prod(self.train.x.shape[2:]))
+
+
+def from_rows(
+    x: np.ndarray,
+    y: np.ndarray,
+    clients: Sequence[str] | np.ndarray,
+    *,
+    test_fraction: float = 0.2,
+    seed: int = 0,
+    name: str = "data",
+    outcome: str = "number",
+    classes: int = 0,
+    scaling: str = "none",
+    scaling_is_private: bool = True,
+) -> Federation:
+    """A federation from a table: each client's rows are split at random, by `seed`, into training and test rows."""
+    x, y, clients = np.asarray(x), np.asarray(y), np.asarray(clients)
+    check_rows(x, y, clients)
+    parts = []
+    for client in sorted(set(clients.tolist())):
+        own = split_order(np.flatnonzero(clients == client), seed)
+        kept = int(len(own) * (1 - test_fraction) + 1e-9)
+        if kept < 1:
+            raise DataError(
+                f"client {str(client)!r} has {len(own)} row(s), and test_fraction={test_fraction} leaves none for "
+                "training: drop the client, or lower test_fraction"
+            )
+        parts.append((str(client), own[len(own) - kept :], own[: len(own) - kept]))
+    parts.sort(key=lambda part: (len(part[1]), part[0]))
+    return Federation(
+        name,
+        tuple(part[0] for part in parts),
+        padded(x, y, [part[1] for part in parts]),
+        padded(x, y, [part[2] for part in parts]),
+        outcome,
+        classes,
+        scaling,
+        scaling_is_private,
+    )
+
+
+def split_order(rows: np.ndarray, seed: int) -> np.ndarray:
+    """A client's rows shuffled by `seed`, test rows first: the same split as scikit-learn's `train_test_split`, which
+    the published code of School calls for each client.
+    """
+    return rows[np.random.default_rng([seed, int(rows[0])]).permutation(len(rows))]
+
+
+def check_rows(x: np.ndarray, y: np.ndarray, clients: np.ndarray) -> None:
+    """Refuses what would fail later, or silently: empty data, other lengths, text, NaN and infinite values."""
+    if not len(x):
+        raise DataError("the data has no rows")
+    if not len(x) == len(y) == len(clients):
+        raise DataError(f"x has {len(x)} rows, y {len(y)} and clients {len(clients)}: they must agree")
+    for label, values in (("x", x), ("y", y)):
+        if values.dtype.kind not in "fiub":
+            raise DataError(f"{label} holds {values.dtype} values: encode text as numbers first")
+        bad = (
+            ~np.isfinite(values.reshape(len(values), -1)).all(axis=1) if values.dtype.kind == "f" else np.zeros(1, bool)
+        )
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise DataError(
+                f"{label} has NaN or infinite values in {int(bad.sum())} row(s), first in row {row} "
+                f"(client {str(clients[row])!r}): fill them in or drop the rows"
+            )
+
+
+def padded(x: np.ndarray, y: np.ndarray, rows: Sequence[np.ndarray]) -> ClientData:
+    """Rows of each client stacked; floats become float32, labels int32."""
+    longest = max(1, *(len(own) for own in rows)) if rows else 1
+    dtype = np.float32 if x.dtype.kind == "f" else x.dtype
+    out_x = np.zeros((len(rows), longest, *x.shape[1:]), dtype)
+    out_y = np.zeros((len(rows), longest), np.float32 if y.dtype.kind == "f" else np.int32)
+    for k, own in enumerate(rows):
+        out_x[k, : len(own)], out_y[k, : len(own)] = x[own], y[own]
+    return ClientData(out_x, out_y, np.array([len(own) for own in rows]))

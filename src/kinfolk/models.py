@@ -1,0 +1,180 @@
+"""Models as lists of layers, each a pair of functions on one example.
+
+>>> import jax
+>>> model = linear(3)
+>>> params = model.init(jax.random.key(0))
+>>> model.predict(params, jax.numpy.ones(3)).shape
+()
+"""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from kinfolk.types import Model, Params, Tree
+
+
+@dataclass(frozen=True)
+class Dense:
+    inputs: int
+    outputs: int
+    start: str = "scaled"
+    """`scaled`: normal with variance 1/inputs; `zeros`: what a convex model starts from."""
+
+    def init(self, key: Array) -> Params:
+        shape = (self.inputs, self.outputs)
+        if self.start == "zeros":
+            weights = jnp.zeros(shape, jnp.float32)
+        else:
+            weights = jax.random.normal(key, shape, jnp.float32) / jnp.sqrt(jnp.float32(self.inputs))
+        return {"weights": weights, "bias": jnp.zeros(self.outputs, jnp.float32)}
+
+    def apply(self, params: Params, x: Array) -> Array:
+        return x @ params["weights"] + params["bias"]
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution as patches and one matrix product: `lax.conv` inside loops is far slower on CPU."""
+
+    inputs: int
+    outputs: int
+    width: int
+    padding: str = "VALID"
+
+    def init(self, key: Array) -> Params:
+        fan_in = self.width * self.width * self.inputs
+        weights = jax.random.normal(key, (fan_in, self.outputs), jnp.float32) / jnp.sqrt(jnp.float32(fan_in))
+        return {"weights": weights, "bias": jnp.zeros(self.outputs, jnp.float32)}
+
+    def patches(self, x: Array) -> Array:
+        """All patches of an image of shape (height, width, channels), as rows of width * width * channels values."""
+        if self.padding == "SAME":
+            before = (self.width - 1) // 2
+            x = jnp.pad(x, ((before, self.width - 1 - before),) * 2 + ((0, 0),))
+        height, breadth = (side - self.width + 1 for side in x.shape[:2])
+        shifted = [x[i : i + height, j : j + breadth] for i in range(self.width) for j in range(self.width)]
+        return jnp.concatenate(shifted, axis=-1)
+
+    def apply(self, params: Params, x: Array) -> Array:
+        out = self.patches(x) @ params["weights"]
+        return out + jnp.broadcast_to(params["bias"], out.shape)
+
+
+@dataclass(frozen=True)
+class Relu:
+    def init(self, key: Array) -> Params:
+        return {}
+
+    def apply(self, params: Params, x: Array) -> Array:
+        return jnp.maximum(x, 0)
+
+
+@dataclass(frozen=True)
+class MaxPool:
+    """Largest value of each `width` x `width` tile; a remainder at the border is cut off."""
+
+    width: int = 2
+
+    def init(self, key: Array) -> Params:
+        return {}
+
+    def apply(self, params: Params, x: Array) -> Array:
+        rows, columns = (side // self.width for side in x.shape[:2])
+        x = x[: rows * self.width, : columns * self.width]
+        return x.reshape(rows, self.width, columns, self.width, x.shape[2]).max(axis=(1, 3))
+
+
+@dataclass(frozen=True)
+class Flatten:
+    def init(self, key: Array) -> Params:
+        return {}
+
+    def apply(self, params: Params, x: Array) -> Array:
+        return x.reshape(-1)
+
+
+Layer = Dense | Conv | Relu | MaxPool | Flatten
+
+
+def squared_error(output: Array, y: Array) -> Array:
+    return 0.5 * jnp.square(output - y)
+
+
+def binary_loss(output: Array, y: Array) -> Array:
+    """Cross-entropy of a logit against a label in {0, 1}."""
+    return jax.nn.softplus(output) - y.astype(output.dtype) * output
+
+
+def class_loss(output: Array, y: Array) -> Array:
+    """Cross-entropy of logits against a class number."""
+    return jax.nn.logsumexp(output) - output[y]
+
+
+LOSSES: dict[str, Callable[[Array, Array], Array]] = {
+    "number": squared_error,
+    "binary": binary_loss,
+    "classes": class_loss,
+}
+
+
+def from_functions(init: Callable[[Array], Params], apply: Callable[[Params, Tree], Array], outcome: str) -> Model:
+    """Bring your own `init(key)` and `apply(params, x)`, both for one example.
+
+    `apply` returns a scalar for outcomes `number` and `binary` (a logit), a vector of logits for `classes`.
+    """
+    if outcome not in LOSSES:
+        raise ValueError(f"outcome={outcome!r} is not one of {sorted(LOSSES)}")
+    loss = LOSSES[outcome]
+    return Model(init, lambda params, x, y: loss(apply(params, x), y), apply, outcome)
+
+
+def sequential(layers: tuple[Layer, ...], outcome: str) -> Model:
+    """A model that applies its layers in order; the parameters are a tuple with one entry per layer."""
+
+    def init(key: Array) -> Params:
+        return tuple(layer.init(k) for layer, k in zip(layers, jax.random.split(key, len(layers)), strict=True))
+
+    def head(output: Array) -> Array:
+        return output if outcome == "classes" else output[0]
+
+    def apply(params: Params, x: Tree) -> Array:
+        for layer, own in zip(layers, params, strict=True):
+            x = layer.apply(own, x)
+        return head(x)
+
+    model = from_functions(init, apply, outcome)
+    return replace(model, layers=layers, output_loss=lambda output, y: LOSSES[outcome](head(output), y))
+
+
+def linear(features: int) -> Model:
+    return sequential((Dense(features, 1, "zeros"),), "number")
+
+
+def logistic(features: int) -> Model:
+    return sequential((Dense(features, 1, "zeros"),), "binary")
+
+
+def softmax(features: int, classes: int) -> Model:
+    return sequential((Dense(features, classes, "zeros"),), "classes")
+
+
+def mlp(features: int, outputs: int, hidden: tuple[int, ...] = (64,), outcome: str = "classes") -> Model:
+    widths = (features, *hidden)
+    layers: list[Layer] = []
+    for before, after in itertools.pairwise(widths):
+        layers += [Dense(before, after), Relu()]
+    return sequential((*layers, Dense(widths[-1], outputs)), outcome)
+
+
+def cnn(side: int, classes: int, channels: tuple[int, ...] = (16, 32), width: int = 3, inputs: int = 1) -> Model:
+    """Convolutions of `width`, each followed by 2x2 pooling, then one linear layer, on square images."""
+    layers: list[Layer] = []
+    for outputs in channels:
+        layers += [Conv(inputs, outputs, width), Relu(), MaxPool(2)]
+        inputs, side = outputs, (side - width + 1) // 2
+    return sequential((*layers, Flatten(), Dense(side * side * inputs, classes)), "classes")

@@ -1,0 +1,289 @@
+"""Composition and calibration: what costs add up to, and how much noise a budget needs.
+
+The only importer of dp_accounting. Every value errs on the safe side: privacy-loss distributions are discretised
+pessimistically, noise multipliers are rounded up to what a float32 can hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import dp_accounting as dp
+import numpy as np
+from dp_accounting import gaussian_mechanism, rdp
+from dp_accounting.pld import common, privacy_loss_distribution
+from scipy import optimize, special, stats
+
+from kinfolk.privacy.mechanisms import Cost
+
+Charge = tuple[Cost, int]
+"""A cost and how often it was paid."""
+
+LARGEST_NOISE_MULTIPLIER = 1e4
+"""More noise than this and a release is nothing but noise: the budget cannot be met in any useful sense."""
+TOLERANCE = 5e-4
+"""How far, relatively, a calibrated noise multiplier may lie above the smallest one."""
+ORDERS = (*np.arange(2, 12, 0.1).round(1).tolist(), *range(12, 65), *range(72, 257, 8), 320, 384, 512, 768, 1024)
+
+_RELATIONS = {
+    "zero_out": dp.NeighboringRelation.REPLACE_SPECIAL,
+    "replace_one": dp.NeighboringRelation.REPLACE_ONE,
+}
+
+
+class BudgetError(ValueError):
+    """A budget that cannot be met, with what would be."""
+
+
+def epsilon(charges: Iterable[Charge], delta: float, *, adaptive: bool = False) -> float:
+    """The smallest epsilon we can prove for all charges together.
+
+    `adaptive`: later costs were chosen after seeing earlier releases (a second run, say). Then only the Renyi filter
+    is valid; without it the tighter privacy-loss distribution is used.
+
+    >>> round(epsilon([(Cost("gaussian", 1.0, 0.01), 1000)], 1e-5), 2)
+    1.83
+    """
+    counted: Counter[Cost] = Counter()
+    for cost, uses in charges:
+        counted[cost] += uses
+    paid = tuple(sorted(((c, u) for c, u in counted.items() if u), key=repr))
+    if not paid:
+        return 0.0
+    if len({cost.relation for cost, _ in paid}) > 1:
+        raise BudgetError("charges under different neighbour relations are never composed: keep them apart")
+    left = delta - sum(cost.delta * uses for cost, uses in paid)
+    if left <= 0:
+        return math.inf
+    if adaptive:
+        return _rdp(paid, left)
+    if all(cost.mechanism == "gaussian" for cost, _ in paid):
+        if all(cost.rate == 1 for cost, _ in paid):
+            return _plain_gaussian(paid, left)
+        return _pld(paid, left)
+    return min(_pld(paid, left), _rdp(paid, left))
+
+
+def _plain_gaussian(paid: Sequence[Charge], delta: float) -> float:
+    """Without sampling, uses of Gaussian noise are one use with inverse variances added: exact."""
+    sigma = 1 / math.sqrt(sum(uses / cost.noise_multiplier**2 for cost, uses in paid))
+    return gaussian_mechanism.get_epsilon_gaussian(sigma / _distance(paid[0][0]), delta)
+
+
+def _distance(cost: Cost) -> float:
+    """How far one unit moves a sum, in clip norms."""
+    return 2.0 if cost.relation == "replace_one" else 1.0
+
+
+@lru_cache(maxsize=4096)
+def _pld(paid: tuple[Charge, ...], delta: float) -> float:
+    grid = min(_grid(cost, uses, delta) for cost, uses in paid)
+    total = privacy_loss_distribution.identity(value_discretization_interval=grid)
+    for cost, uses in paid:
+        total = total.compose(_repeated(cost, uses, grid))
+    return float(total.get_epsilon_for_delta(delta))
+
+
+def _repeated(cost: Cost, uses: int, grid: float) -> privacy_loss_distribution.PrivacyLossDistribution:
+    """Some uses of one mechanism. A few doublings come first: dp_accounting 0.6.0 stores a short distribution
+    sparsely, and its own self-composition of a sparse one overflows an integer and then takes minutes.
+    """
+    once, total = _loss_distribution(cost, grid), privacy_loss_distribution.identity(grid)
+    for _ in range(1 if cost.mechanism == "gaussian" else 6):
+        if uses % 2:
+            total = total.compose(once)
+        once, uses = (once.compose(once), uses // 2) if uses > 1 else (once, 0)
+    return total.compose(once.self_compose(uses)) if uses else total
+
+
+def _loss_distribution(cost: Cost, grid: float) -> privacy_loss_distribution.PrivacyLossDistribution:
+    if cost.mechanism == "gaussian":
+        return privacy_loss_distribution.from_gaussian_mechanism(
+            cost.noise_multiplier,
+            sampling_prob=cost.rate,
+            value_discretization_interval=grid,
+            neighboring_relation=_RELATIONS[cost.relation],
+        )
+    return privacy_loss_distribution.from_privacy_parameters(
+        common.DifferentialPrivacyParameters(_pure_epsilon(cost), 0.0), value_discretization_interval=grid
+    )
+
+
+def _pure_epsilon(cost: Cost) -> float:
+    """The pure epsilon of a private choice; its `noise_multiplier` is Gumbel scale over the range of a score."""
+    if cost.mechanism != "choice" or cost.rate != 1:
+        raise BudgetError(f"no account for mechanism={cost.mechanism!r} at rate={cost.rate}")
+    return _distance(cost) / cost.noise_multiplier
+
+
+def _rdp(paid: Sequence[Charge], delta: float) -> float:
+    accountant = rdp.RdpAccountant(ORDERS, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    for cost, uses in paid:
+        accountant.compose(dp.SelfComposedDpEvent(event(cost), uses))
+    return float(accountant.get_epsilon(delta))
+
+
+def event(cost: Cost) -> dp.DpEvent:
+    """A cost as dp_accounting's event, for accountants that know add/remove only.
+
+    Under replace-one a unit moves the sum twice as far, so the noise multiplier is halved. With sampling this is
+    dominated by two neighbours at half the distance, which dp_accounting's Renyi accountant does not offer; we use
+    the distance-2 bound, which is valid for Poisson sampling of either neighbour.
+    """
+    if cost.mechanism == "choice":
+        return dp.ZCDpEvent(_pure_epsilon(cost) ** 2 / 8)
+    gaussian = dp.GaussianDpEvent(cost.noise_multiplier / _distance(cost))
+    return gaussian if cost.rate == 1 else dp.PoissonSampledDpEvent(cost.rate, gaussian)
+
+
+def _central_limit(cost: Cost, uses: int, delta: float) -> float:
+    """A quick guess at epsilon, from the central limit theorem for sampled Gaussians. Never reported."""
+    z = cost.noise_multiplier / _distance(cost)
+    mu = cost.rate * math.sqrt(uses * math.expm1(min(1 / z**2, 600))) if cost.rate < 1 else math.sqrt(uses) / z
+    mu = min(mu, 1e3)
+
+    def excess(eps: float) -> float:
+        first, second = special.log_ndtr(mu / 2 - eps / mu), eps + special.log_ndtr(-mu / 2 - eps / mu)
+        return first + np.log1p(-np.exp(min(second - first, -1e-12))) - math.log(delta)
+
+    if excess(0.0) <= 0:
+        return 1e-6
+    return optimize.brentq(excess, 0.0, mu * mu / 2 + 12 * mu + 10, xtol=1e-6)  # type: ignore[return-value]
+
+
+def _grid(cost: Cost, uses: int, delta: float) -> float:
+    """A grid on which the pessimism of discretisation, about uses * grid^2 / 2, is 1e-4 of epsilon."""
+    if cost.mechanism != "gaussian":
+        return 1e-4
+    wanted = math.sqrt(2e-4 * _central_limit(cost, uses, delta) / uses)
+    return float(np.clip(2.0 ** math.floor(math.log2(wanted)), 2**-14, 2**-8))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A budget, and what it has to pay for apart from the noise multiplier."""
+
+    epsilon: float
+    delta: float
+    uses: int
+    rate: float = 1.0
+    relation: str = "zero_out"
+    overflow: float = 0.0
+    """Probability per use of a sample overflowing its capacity."""
+
+    def cost(self, noise_multiplier: float) -> Cost:
+        return Cost("gaussian", noise_multiplier, self.rate, self.relation, self.overflow)
+
+
+def noise_multipliers(cases: Sequence[Case]) -> list[float]:
+    """The smallest noise multipliers that meet each case's budget, a little (TOLERANCE) above at most.
+
+    Distinct cases are solved once, in an order in which each is a good guess for the next.
+    """
+    solved: dict[Case, float] = {}
+    correction = 1.0
+    for case in sorted(set(cases), key=lambda c: (c.epsilon, c.delta, c.relation, c.uses, c.rate)):
+        solved[case], correction = _solve(case, correction)
+    return [solved[case] for case in cases]
+
+
+def _solve(case: Case, correction: float) -> tuple[float, float]:
+    """The noise multiplier, and its ratio to the central-limit guess."""
+    _check_budget(case)
+    left = case.delta - case.overflow * case.uses
+    if case.rate == 1:
+        sigma = gaussian_mechanism.get_sigma_gaussian(case.epsilon, left) * math.sqrt(case.uses)
+        exact = sigma * (2.0 if case.relation == "replace_one" else 1.0)
+        return _round_up(_usable(exact * (1 + 1e-9), case)), correction
+
+    def quick(log_z: float) -> float:
+        return math.log(_central_limit(case.cost(math.exp(log_z)), case.uses, left) / case.epsilon)
+
+    low, high = math.log(0.05), math.log(10 * LARGEST_NOISE_MULTIPLIER)
+    guess: float = optimize.brentq(quick, low, high, xtol=1e-6) if quick(low) > 0 > quick(high) else 0.0  # type: ignore
+    slope = min((quick(guess + 0.01) - quick(guess)) / 0.01, -0.3)
+    log_z, best, before = guess + math.log(correction) + TOLERANCE / 3, math.inf, None
+    for _ in range(20):
+        z = _round_up(_usable(math.exp(log_z), case))
+        log_z, miss = math.log(z), math.log(epsilon([(case.cost(z), case.uses)], case.delta) / case.epsilon)
+        if miss <= 0:
+            best = min(best, z)
+            if miss >= slope * TOLERANCE:
+                break
+        if before is not None and abs(log_z - before[0]) > 1e-6:
+            slope = min((miss - before[1]) / (log_z - before[0]), -0.1)
+        before = (log_z, miss)
+        log_z = log_z - miss / slope + TOLERANCE / 3
+    if not math.isfinite(best):
+        raise BudgetError(f"no noise multiplier found for {case}: please report this with the settings used")
+    return best, best / math.exp(guess)
+
+
+def _round_up(value: float) -> float:
+    single = np.float32(value)
+    return float(single if single >= value else np.nextafter(single, np.float32(np.inf)))
+
+
+def _check_budget(case: Case) -> None:
+    if not case.epsilon > 0:
+        raise BudgetError(f"epsilon={case.epsilon} must be above 0; for no privacy at all use level 'none'")
+    if not 0 < case.delta < 1:
+        raise BudgetError(f"delta={case.delta} must lie between 0 and 1; a usual value is 1e-5")
+    if case.overflow * case.uses >= case.delta:
+        raise BudgetError(
+            f"delta={case.delta:g} is used up by the chance that a batch overflows ({case.overflow * case.uses:.2g} "
+            f"over {case.uses} uses): use a larger delta, or fewer steps"
+        )
+
+
+def _usable(noise_multiplier: float, case: Case) -> float:
+    if noise_multiplier <= LARGEST_NOISE_MULTIPLIER:
+        return noise_multiplier
+    cost = case.cost(LARGEST_NOISE_MULTIPLIER)
+    feasible = epsilon([(cost, case.uses)], case.delta)
+    raise BudgetError(
+        f"epsilon={case.epsilon:g} cannot be met over {case.uses} uses: it needs a noise multiplier of "
+        f"{noise_multiplier:.3g}, more than {LARGEST_NOISE_MULTIPLIER:g}, and every release would be noise alone. "
+        f"The smallest epsilon for these settings is {feasible:.2g}; fewer steps or a lower sampling rate also help"
+    )
+
+
+def largest(feasible: Callable[[int], bool], limit: int = 10**7) -> int:
+    """The largest n in 1..limit with `feasible(n)`, for a test that only turns from true to false; 0 if none."""
+    if not feasible(1):
+        return 0
+    good, bad = 1, 2
+    while bad <= limit and feasible(bad):
+        good, bad = bad, bad * 2
+    if bad > limit:
+        return limit
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if feasible(middle) else (good, middle)
+    return good
+
+
+def overflow_probability(size: int, rate: float, capacity: int) -> float:
+    """Chance that one unit is sampled into a batch that is already full: the others fill all places."""
+    return float(stats.binom.sf(capacity - 1, size - 1, rate))
+
+
+def capacity(size: int, rate: float, uses: int, delta: float) -> int:
+    """The smallest batch that overflows, over all uses together, with at most a thousandth of delta."""
+    if rate >= 1:
+        return size
+    allowed = 1e-3 * delta / max(uses, 1)
+    return min(size, int(stats.binom.isf(min(allowed, 1.0), size - 1, rate)) + 1)
+
+
+def default_delta(size: int) -> float:
+    """min(1e-5, size^-1.1): well below one over the number of protected units.
+
+    >>> default_delta(1000)
+    1e-05
+    """
+    return min(1e-5, size**-1.1)

@@ -1,0 +1,104 @@
+"""Privacy levels: where the noise sits, what it protects, and what must come out clean.
+
+>>> CLEAN[example_level(epsilon=1, delta=1e-5).level]
+('message', 'personal', 'shared')
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import jax
+
+from kinfolk.privacy.gates import GRADIENT, UPDATE
+from kinfolk.privacy.mechanisms import RELATIONS, Mechanism
+
+LEVELS = ("example", "client", "none")
+UNITS = {"example": "one example of a client", "client": "one whole client", "none": "nothing"}
+CLEAN = {"example": ("message", "personal", "shared"), "client": ("shared",), "none": ()}
+"""Which outputs of a round must not depend on data except through a release."""
+DATA_KINDS = {"example": (GRADIENT,), "client": (), "none": ()}
+"""Kinds of release at a client's data gate."""
+INBOX_KINDS = {"example": (), "client": (UPDATE,), "none": ()}
+"""Kinds of release at the aggregator's inbox."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One client's own budget, where it differs from everybody's."""
+
+    epsilon: float
+    delta: float | None = None
+
+
+@dataclass(frozen=True)
+class PrivacyLevel:
+    """A privacy level and its budget. Give `epsilon`, or `noise_multiplier` and read epsilon off the ledger."""
+
+    level: str = "none"
+    """`example`: each client is private on its own, nobody else is trusted. `client`: joint privacy, trusted
+    aggregator. `none`: no privacy, for comparison."""
+    epsilon: float | None = None
+    delta: float | None = None
+    """Default: min(1e-5, n^-1.1), n the number of protected units."""
+    noise_multiplier: float | None = None
+    """Noise standard deviation divided by the clip norm."""
+    clip: float = 1.0
+    """Largest norm of one unit's contribution."""
+    relation: str = "zero_out"
+    cohort: float | None = None
+    """Expected number of clients in a round; default all."""
+    allow_large_delta: bool = False
+    budgets: dict[str, Budget] = field(default_factory=dict)
+    """Budgets of single clients, by id (example level)."""
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            raise ValueError(f"level={self.level!r} is not one of {LEVELS}")
+        if self.relation not in RELATIONS:
+            raise ValueError(f"relation={self.relation!r} is not one of {RELATIONS}")
+        if not self.clip > 0:
+            raise ValueError(f"clip={self.clip} must be above 0")
+        if self.level == "none":
+            if self.epsilon is not None or self.noise_multiplier is not None:
+                raise ValueError("level='none' has no budget: choose level='example' or 'client', or leave epsilon out")
+        elif (self.epsilon is None) == (self.noise_multiplier is None):
+            raise ValueError(f"level={self.level!r} needs exactly one of epsilon and noise_multiplier")
+        elif self.noise_multiplier is not None and not self.noise_multiplier > 0:
+            raise ValueError(f"noise_multiplier={self.noise_multiplier} must be above 0; for no noise use level='none'")
+        elif self.epsilon is not None and not self.epsilon > 0:
+            raise ValueError(f"epsilon={self.epsilon} must be above 0; for no privacy at all use level='none'")
+        if self.cohort is not None and not self.cohort > 0:
+            raise ValueError(f"cohort={self.cohort} must be above 0: it is the expected number of clients in a round")
+        if self.budgets and self.level != "example":
+            raise ValueError("budgets of single clients exist at level='example' only")
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Terms:
+    """A level made concrete for one federation: the mechanism at each gate, with every client's own noise."""
+
+    data: Mechanism
+    """At the data gates; its leaves have a leading client axis."""
+    inbox: Mechanism
+    """At the aggregator. Its sampling says who takes part in a round, at every level."""
+
+
+def example_level(
+    epsilon: float | None = None, delta: float | None = None, *, clip: float = 1.0, **options: object
+) -> PrivacyLevel:
+    """Every client's messages and model protect each of its examples; the server is not trusted."""
+    return PrivacyLevel("example", epsilon, delta, clip=clip, **options)  # type: ignore[arg-type]
+
+
+def client_level(
+    epsilon: float | None = None, delta: float | None = None, *, clip: float = 1.0, **options: object
+) -> PrivacyLevel:
+    """Everything that the other clients ever see protects each client's whole data set; the aggregator is trusted."""
+    return PrivacyLevel("client", epsilon, delta, clip=clip, **options)  # type: ignore[arg-type]
+
+
+def none() -> PrivacyLevel:
+    """No privacy."""
+    return PrivacyLevel("none")

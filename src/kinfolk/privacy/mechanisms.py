@@ -1,0 +1,148 @@
+"""Mechanisms: clip, noise and cost in one object.
+
+A mechanism's fields are public and may have a leading client axis; under `vmap` every client then has its own clip,
+noise and sampling rate, and so its own budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from kinfolk import trees
+from kinfolk.privacy.clipping import GRID_STEPS, Sum
+from kinfolk.privacy.release import Meter, Secret, release
+from kinfolk.types import Tree, Value
+
+COIN_STEPS = 2**23
+"""A coin compares a rate with a float32 uniform, which is a multiple of 1/COIN_STEPS."""
+RELATIONS = ("zero_out", "replace_one")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one use of a mechanism costs, as plain values: `accounting.py` alone turns it into a privacy event."""
+
+    mechanism: str
+    noise_multiplier: float
+    """Noise standard deviation divided by the clip norm."""
+    rate: float = 1.0
+    relation: str = "zero_out"
+    delta: float = 0.0
+    """Probability per use that a sample overflows its capacity; it comes out of delta."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Sampling:
+    """Poisson sampling: every unit flips its own coin with probability `rate`.
+
+    `capacity` gathers the chosen units into a batch of that size. What does not fit is left out: that depends on
+    coins alone, and its probability is in the cost.
+    """
+
+    rate: Value = 1.0
+    capacity: int | None = field(default=None, metadata={"static": True})
+
+    def coins(self, key: Array, mask: Array) -> Array:
+        return mask & (jax.random.uniform(key, mask.shape, jnp.float32) < self.rate)
+
+    def batch(self, key: Array, units: Tree, mask: Array) -> tuple[Tree, Array]:
+        """The sampled units and which rows of them are filled."""
+        chosen = self.coins(key, mask)
+        if self.capacity is None or self.capacity >= mask.shape[0]:
+            return units, chosen
+        (index,) = jnp.nonzero(chosen, size=self.capacity, fill_value=mask.shape[0])
+        return jax.tree.map(lambda leaf: leaf.at[index].get(mode="clip"), units), index < mask.shape[0]
+
+
+def coin_rate(rate: float) -> float:
+    """The probability with which a coin of this rate really comes up: never below `rate`, at most 1.
+
+    >>> coin_rate(0.5), coin_rate(1.7)
+    (0.5, 1.0)
+    """
+    return float(min(1.0, np.ceil(rate * COIN_STEPS) / COIN_STEPS))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class GaussianSum:
+    """A sum of clipped contributions plus Gaussian noise: DP-SGD inside a silo, and the noisy sum at an aggregator.
+
+    With `sampled_here` the coins are flipped inside the release; otherwise whoever calls has flipped them with the
+    same `sampling` and passes the outcome as the mask.
+    """
+
+    clip: Value
+    noise_multiplier: Value
+    sampling: Sampling = Sampling()
+    overflow: Value = 0.0
+    sampled_here: bool = field(default=True, metadata={"static": True})
+    relation: str = field(default="zero_out", metadata={"static": True})
+
+    def __call__(
+        self, kind: str, meter: Meter, what: Sum, public: Tree, units: Tree, mask: Array, active: Value = True
+    ) -> tuple[Tree, Meter]:
+        def body(secret: Secret, private: tuple[Tree, Array], public: tuple[GaussianSum, Tree]) -> Tree:
+            (units, mask), (own, args) = private, public
+            if own.sampled_here:
+                units, mask = own.sampling.batch(secret.coins, units, mask)
+            clip = jnp.asarray(own.clip, jnp.float32)
+            weights = mask.astype(jnp.float32)
+            if secret.integers is not None:
+                total = what.on_grid(args, units, weights, clip)
+                return jax.tree.map(
+                    lambda leaf: leaf.astype(jnp.float32) * (clip / GRID_STEPS), _shift(total, secret.integers)
+                )
+            total = what.clipped(args, units, weights, clip)
+            return _shift(total, own.noise_multiplier * clip * jax.random.normal(secret.noise, (trees.size(total),)))
+
+        return release(kind, body, meter, (units, mask), (self, public), active)
+
+    def costs(self) -> list[Cost]:
+        values = (self.noise_multiplier, self.sampling.rate, self.overflow)
+        columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(v, float)) for v in values))
+        return [
+            Cost("gaussian", float(z), float(rate), self.relation, float(overflow))
+            for z, rate, overflow in zip(*columns, strict=True)
+        ]
+
+
+def _shift(tree: Tree, by: Array) -> Tree:
+    """The tree plus a vector of noise, which may be longer than needed."""
+    flat, unflatten = trees.flatten(tree)
+    return unflatten(flat + by[: flat.size])
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class ExactSum:
+    """The plain sum: no clip, no noise, no privacy. It stands at a gate that a privacy level leaves open."""
+
+    sampling: Sampling = Sampling()
+    sampled_here: bool = field(default=True, metadata={"static": True})
+
+    def __call__(
+        self, kind: str, meter: Meter, what: Sum, public: Tree, units: Tree, mask: Array, active: Value = True
+    ) -> tuple[Tree, Meter]:
+        active = jnp.asarray(active)
+        if self.sampled_here:
+            units, mask = self.sampling.batch(jax.random.fold_in(meter.coins, meter.draws), units, mask)
+        total = what.exact(public, units, mask.astype(jnp.float32))
+        meter = replace(meter, draws=meter.draws + active.astype(jnp.int32))
+        return trees.choose(active, total, trees.zeros_like(total)), meter
+
+    def costs(self) -> list[Cost]:
+        return []
+
+
+Mechanism = GaussianSum | ExactSum
+"""What stands at a gate: called with a kind of release, a meter, what to sum, its public arguments, the units (whose
+leading axis is the privacy unit), a mask and an `active` flag, it returns the (noisy) sum and the meter, with one more
+use if it was private. `costs` has the cost of one use for each party; it is empty when there is nothing to pay for.
+"""

@@ -1,0 +1,164 @@
+"""A release is one primitive in the traced program: the only operation that turns private values into public ones.
+
+It holds the whole computation from raw units to the noisy result, so nothing can come between the clip and the noise,
+and `flow.py` can find it, count it and look at what went in. It has no derivative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.extend import core
+from jax.interpreters import ad, batching, mlir
+
+from kinfolk import trees
+from kinfolk.types import Tree
+
+
+class PrivacyError(Exception):
+    """Something private would have left without a release, or beyond its budget."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Tape:
+    """Values indexed by use, one array of shape (uses, size) per kind of release.
+
+    `noise`: integers drawn outside the program from the operating system's entropy (a release run).
+    `record` and `replay`: released values, written or read back (the replay check).
+    """
+
+    values: dict[str, Array]
+    mode: str = field(metadata={"static": True})
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Meter:
+    """One private party's noise stream and how often it was used, per kind of release.
+
+    The noise of a release comes from `fold_in(noise, uses)` and every release returns a meter with one more use, so
+    fresh noise cannot be drawn without being counted. Under `vmap` this is a stream and a counter for each client.
+    """
+
+    noise: Array
+    coins: Array
+    uses: dict[str, Array]
+    draws: Array
+    """How many batches were drawn without a release; it numbers their coins."""
+    tape: Tape | None = None
+
+
+def new_meter(key: Array, kinds: tuple[str, ...]) -> Meter:
+    """A meter with its own named streams for noise and for sampling coins."""
+    uses = {kind: jnp.int32(0) for kind in kinds}
+    return Meter(jax.random.fold_in(key, 0), jax.random.fold_in(key, 1), uses, jnp.int32(0))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Secret:
+    """The randomness of one release: keys for noise and coins, or exact integer noise from a tape."""
+
+    noise: Array
+    coins: Array
+    integers: Array | None = None
+
+
+Body = Callable[[Secret, Tree, Tree], Tree]
+"""`body(secret, units, public)`: what is released. The leading axis of every leaf of `units` is the privacy unit."""
+
+
+def release(kind: str, body: Body, meter: Meter, units: Tree, public: Tree, active: Any = True) -> tuple[Tree, Meter]:
+    """The value of `body`, and the meter with one more use.
+
+    Everything `body` closes over is treated as `public`, and `flow.py` refuses a program in which it is not. An
+    inactive release gives zeros and costs nothing; `active` must itself be public.
+    """
+    if kind not in meter.uses:
+        raise PrivacyError(f"this gate makes no release of kind={kind!r}; it has {sorted(meter.uses)}")
+    uses, tape = meter.uses[kind], meter.tape
+    active = jnp.asarray(active)
+    secret = Secret(
+        jax.random.fold_in(jax.random.fold_in(meter.noise, _kind_number(kind)), uses),
+        jax.random.fold_in(jax.random.fold_in(meter.coins, _kind_number(kind)), uses),
+        tape.values[kind].at[uses].get(mode="clip") if tape and tape.mode == "noise" else None,
+    )
+    shapes = jax.eval_shape(body, secret, units, public)
+    if tape and tape.mode == "replay":
+        flat = tape.values[kind].at[uses].get(mode="clip")
+        released = _unflatten(jnp.where(active, flat, 0), shapes)
+    else:
+        released = _bind(kind, body, secret, units, public, active)
+    if tape and tape.mode == "noise":  # running past the tape would reuse noise: fail loudly instead
+        released = trees.choose(uses < tape.values[kind].shape[0], released, trees.scale(jnp.nan, released))
+    if tape and tape.mode == "record":
+        index = jnp.where(active, uses, tape.values[kind].shape[0])
+        written = tape.values[kind].at[index].set(trees.flatten(released)[0], mode="drop")
+        meter = replace(meter, tape=Tape({**tape.values, kind: written}, "record"))
+    spent = {**meter.uses, kind: uses + active.astype(jnp.int32)}
+    return released, replace(meter, uses=spent)
+
+
+def _kind_number(kind: str) -> int:
+    """A public number per kind, so that two kinds of one meter never share a stream."""
+    return int.from_bytes(kind.encode()[:3].ljust(3, b"\0"), "big")
+
+
+def _unflatten(flat: Array, shapes: Tree) -> Tree:
+    empty = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    return trees.flatten(empty)[1](flat)
+
+
+release_p = core.Primitive("release")
+release_p.multiple_results = True
+
+
+def _bind(kind: str, body: Body, secret: Secret, units: Tree, public: Tree, active: Array) -> Tree:
+    def guarded(active: Array, secret: Secret, units: Tree, public: Tree) -> Tree:
+        out = body(secret, units, public)
+        return trees.choose(active, out, trees.zeros_like(out))
+
+    closed, shapes = jax.make_jaxpr(guarded, return_shape=True)(active, secret, units, public)
+    hidden = tuple(closed.consts)  # what the body closes over, made an explicit public input
+    inputs = [*jax.tree.leaves(secret), *jax.tree.leaves(units), *jax.tree.leaves(public), *hidden, active]
+    sizes = (len(jax.tree.leaves(secret)), len(jax.tree.leaves(units)))
+    count = len(hidden)
+
+    def ordered(*args: Array) -> list[Array]:
+        *rest, flag = args
+        private, consts = rest[: len(rest) - count], rest[len(rest) - count :]
+        return core.jaxpr_as_fun(core.ClosedJaxpr(closed.jaxpr, list(consts)))(flag, *private)
+
+    program = jax.make_jaxpr(ordered)(*inputs)
+    out = release_p.bind(*inputs, program=program, kind=kind, secrets=sizes[0], units=sizes[1])
+    return jax.tree.unflatten(jax.tree.structure(shapes), out)
+
+
+def _evaluate(*args: Array, program: Any, **_: Any) -> list[Array]:
+    return core.jaxpr_as_fun(program)(*args)
+
+
+def _batch(args: Any, dims: Any, *, program: Any, **_: Any) -> tuple[list[Array], list[int]]:
+    axes = [d if isinstance(d, int) else None for d in dims]
+    out = jax.vmap(core.jaxpr_as_fun(program), in_axes=axes)(*args)
+    return out, [0] * len(out)
+
+
+def _no_derivative(*_: Any, **__: Any) -> NoReturn:
+    raise PrivacyError(
+        "a derivative was taken through a release: it would return a raw derivative of the data. "
+        "Treat the released value as a constant (jax.lax.stop_gradient on what goes into the gate)."
+    )
+
+
+release_p.def_impl(_evaluate)
+release_p.def_abstract_eval(lambda *_, program, **__: list(program.out_avals))
+mlir.register_lowering(release_p, mlir.lower_fun(_evaluate, multiple_results=True))
+batching.primitive_batchers[release_p] = _batch
+ad.primitive_jvps[release_p] = _no_derivative

@@ -1,0 +1,107 @@
+"""The privacy statement a run is shipped with: what is promised to whom, in plain words and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kinfolk.privacy import accounting
+from kinfolk.privacy.ledger import SIMULATED, Line
+from kinfolk.privacy.levels import UNITS, PrivacyLevel
+
+VERSION = 1
+
+VIEWS = {
+    "example": "everybody else: all other clients together, the server, and whoever sees the network or the models",
+    "client": "all other clients together, whatever they share with each other: everything they ever see",
+    "none": "nobody",
+}
+NOT_COVERED = [
+    "choices made by looking at results, such as hyper-parameters picked after several runs",
+    "metrics, if they are published",
+    "several rows of one person, in one client or in several: such accounts add up",
+    "that a client takes part, its name, and its number of rows, which count as public",
+]
+
+
+def statement(
+    level: PrivacyLevel,
+    lines: Sequence[Line],
+    deltas: Mapping[str, float],
+    *,
+    data: str,
+    noise: str,
+    program: Sequence[str],
+    scaling: str,
+    scaling_is_private: bool,
+    other_runs: bool = False,
+) -> dict[str, Any]:
+    """The statement for the given ledger lines; `deltas` has every party's delta.
+
+    `other_runs`: the lines belong to several runs on the same data, each chosen after the one before.
+    """
+    parties, cache = [], {}
+    for party, delta in deltas.items():
+        own = [(line.cost, line.uses) for line in lines if line.party == party]
+        if (key := (tuple(own), delta)) not in cache:
+            cache[key] = accounting.epsilon(own, delta, adaptive=other_runs)
+        parties.append({"party": party, "epsilon": cache[key], "delta": delta, "releases": sum(u for _, u in own)})
+    result: dict[str, Any] = {
+        "version": VERSION,
+        "level": level.level,
+        "unit": UNITS[level.level],
+        "relation": level.relation,
+        "view": VIEWS[level.level],
+        "data": data,
+        "noise": noise,
+        "simulated": noise == SIMULATED,
+        "parties": parties,
+        "epsilon": max((p["epsilon"] for p in parties), default=math.inf if level.level == "none" else 0.0),
+        "delta": max((p["delta"] for p in parties), default=0.0),
+        "accountant": "Renyi filter" if other_runs else "privacy-loss distribution, pessimistic; exact where unsampled",
+        "program": list(program),
+        "not_covered": list(NOT_COVERED),
+        "not_private": [] if scaling_is_private else [f"features were scaled with raw statistics ({scaling})"],
+    }
+    if level.level == "client":
+        seen = [(replace(line.cost, rate=1.0, delta=0.0), line.uses) for line in lines]
+        delta = next(iter(deltas.values()))
+        result["epsilon_if_participation_is_seen"] = accounting.epsilon(seen, delta, adaptive=other_runs)
+        result["not_covered"].append("the aggregator, which sees each round's messages before noise is added")
+    if level.level == "none":
+        result["not_private"].append("training adds no noise")
+        result["epsilon"] = None
+    return result
+
+
+def text(result: Mapping[str, Any]) -> str:
+    """The statement in plain words."""
+    if result["level"] == "none":
+        return "PRIVACY STATEMENT\n\nThis run is NOT PRIVATE: " + "; ".join(result["not_private"]) + ".\n"
+    simulated = " (simulated)" if result["simulated"] else ""
+    epsilons = np.array([p["epsilon"] for p in result["parties"]])
+    low, high = (f"{value:.4g}" for value in (epsilons.min(), epsilons.max()))
+    lines = [
+        "PRIVACY STATEMENT",
+        "",
+        f"What is protected: {result['unit']}, against {result['view']}.",
+        f"How well: epsilon {low if low == high else f'{low} to {high}'}{simulated}, delta at most "
+        f"{result['delta']:.3g}, for neighbours by {result['relation'].replace('_', '-')}; parties: {len(epsilons)}.",
+        f"Data set: {result['data']}. Noise from: {result['noise']}. Accountant: {result['accountant']}.",
+    ]
+    if "epsilon_if_participation_is_seen" in result:
+        lines.append(
+            f"Against somebody who sees who takes part in which round: epsilon "
+            f"{result['epsilon_if_participation_is_seen']:.4g}{simulated}. Against the aggregator: no guarantee."
+        )
+    if result["simulated"]:
+        lines.append("This was a simulation: its noise can be repeated from the seed, so the result is for study only.")
+    if result["not_private"]:
+        lines.append("NOT PRIVATE: " + "; ".join(result["not_private"]) + ".")
+    lines.append("Not covered: " + "; ".join(result["not_covered"]) + ".")
+    lines.append(f"Flow check passed by program {', '.join(p[:16] for p in result['program'])}.")
+    return "\n".join(lines) + "\n"

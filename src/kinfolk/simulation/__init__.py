@@ -1,0 +1,1 @@
+"""Engines around the two pure functions of a round. Needs jax and numpy only."""

@@ -1,0 +1,251 @@
+"""The resident engine: a whole run as one compiled program.
+
+Clients are vectorised in blocks of similar size, seeds and sweep points are vectorised around them, and rounds are a
+loop inside the program, whose bounds are arguments: any number of rounds runs without compiling again, and results do
+not depend on how the rounds are divided into chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from kinfolk import trees
+from kinfolk.privacy.gates import Rows
+from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
+from kinfolk.privacy.release import Meter, new_meter
+from kinfolk.simulation.cohorts import Cohort, draw_cohort
+from kinfolk.simulation.rounds import client_round, server_round
+from kinfolk.types import Algorithm, Model, Personal, Shared, Tree
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class State:
+    """Everything that changes during a run."""
+
+    shared: Shared
+    personal: Personal
+    """One row per client."""
+    meters: Meter
+    """The clients' meters, one row per client."""
+    server: Meter
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Clients:
+    """Everything about the clients that stays: blocks of rows, and public numbers with one entry per client."""
+
+    blocks: tuple[Rows, ...]
+    sizes: Array
+    steps: Array
+    weights: Array
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is fixed when the program is compiled."""
+
+    model: Model
+    level: str
+    widths: tuple[int, ...]
+    """Clients in each block."""
+    most_steps: tuple[int, ...]
+    """Most local steps of any client in each block."""
+
+    @property
+    def clients(self) -> int:
+        return sum(self.widths)
+
+
+def start(plan: Plan, algorithm: Algorithm, key: Array) -> State:
+    """The state before the first round. Separate streams: initial weights, the clients' meters, the server's."""
+    init_key, client_key, server_key = (jax.random.fold_in(key, stream) for stream in range(3))
+    shared = algorithm.init(plan.model.init(init_key))
+    slots = jnp.arange(plan.clients, dtype=jnp.int32)
+    personal = jax.vmap(lambda slot: algorithm.init_client(shared, slot))(slots)
+    personal = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (plan.clients, *leaf.shape[1:])), personal)
+    keys = jax.vmap(partial(jax.random.fold_in, client_key))(slots)
+    meters = jax.vmap(lambda k: new_meter(k, DATA_KINDS[plan.level]))(keys)
+    return State(shared, personal, meters, new_meter(server_key, INBOX_KINDS[plan.level]))
+
+
+def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, state: State, number: Array) -> State:
+    """All clients' parts of a round, then the aggregator's."""
+    cohort = draw_cohort(terms.inbox.sampling, state.server.coins, number, plan.clients)
+    if cohort.index is None:
+        messages, personal, meters = _all_clients(plan, algorithm, terms, clients, state, number)
+        weights = clients.weights
+    else:
+        messages, personal, meters, weights = _gathered(plan, algorithm, terms, clients, state, number, cohort)
+    if cohort.partial and cohort.index is None:
+        personal = trees.choose_rows(cohort.present, personal, state.personal)
+        meters = _keep_meters(cohort.present, meters, state.meters)
+    expected = terms.inbox.sampling.rate * jnp.sum(clients.weights)
+    shared, server = server_round(
+        plan.level,
+        algorithm,
+        state.shared,
+        messages,
+        weights,
+        cohort.present,
+        state.server,
+        terms.inbox,
+        expected,
+        number,
+    )
+    return State(shared, personal, meters, server)
+
+
+def _keep_meters(present: Array, new: Meter, old: Meter) -> Meter:
+    uses, draws, tape = trees.choose_rows(present, (new.uses, new.draws, new.tape), (old.uses, old.draws, old.tape))
+    return replace(new, uses=uses, draws=draws, tape=tape)
+
+
+def _all_clients(
+    plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, state: State, number: Array
+) -> tuple[Tree, Personal, Meter]:
+    """Every client's round, block by block."""
+    parts, begin = [], 0
+    for rows, width, most_steps in zip(clients.blocks, plan.widths, plan.most_steps, strict=True):
+        own: Any = partial(trees.row, index=slice(begin, begin + width))
+        run = partial(client_round, plan.model, most_steps, algorithm, state.shared)
+        parts.append(
+            jax.vmap(run, in_axes=(0, 0, 0, 0, 0, 0, None))(
+                own(state.personal),
+                rows,
+                own(state.meters),
+                own(terms.data),
+                own(clients.sizes),
+                own(clients.steps),
+                number,
+            )
+        )
+        begin += width
+    return trees.concatenate(parts)
+
+
+def _gathered(
+    plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, state: State, number: Array, cohort: Cohort
+) -> tuple[Tree, Personal, Meter, Array]:
+    """The cohort's rounds: gather, run, scatter. An empty place computes on some client and is thrown away."""
+    (rows,), index = clients.blocks, cohort.index
+    take: Any = lambda tree: jax.tree.map(lambda leaf: leaf.at[index].get(mode="clip"), tree)  # noqa: E731
+    run = partial(client_round, plan.model, plan.most_steps[0], algorithm, state.shared)
+    messages, personal, meters = jax.vmap(run, in_axes=(0, 0, 0, 0, 0, 0, None))(
+        take(state.personal),
+        take(rows),
+        take(state.meters),
+        take(terms.data),
+        take(clients.sizes),
+        take(clients.steps),
+        number,
+    )
+    put: Any = lambda old, new: jax.tree.map(lambda o, n: o.at[index].set(n, mode="drop"), old, new)  # noqa: E731
+    kept = replace(
+        state.meters,
+        uses=put(state.meters.uses, meters.uses),
+        draws=put(state.meters.draws, meters.draws),
+        tape=put(state.meters.tape, meters.tape),
+    )
+    return messages, put(state.personal, personal), kept, take(clients.weights)
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=4)
+def run_rounds(
+    plan: Plan, algorithms: Algorithm, terms: Terms, clients: Clients, states: State, begin: Array, end: Array
+) -> State:
+    """Rounds `begin` to `end` - 1 for every sweep point and seed.
+
+    Leaves of `algorithms` and `terms` have a leading sweep axis, `clients` a leading seed axis, `states` both.
+    """
+
+    def one_run(algorithm: Algorithm, terms: Terms, clients: Clients, state: State) -> State:
+        step = partial(one_round, plan, algorithm, terms, clients)
+        return jax.lax.fori_loop(begin, end, lambda number, state: step(state, number), state)
+
+    seeds = jax.vmap(one_run, in_axes=(None, None, 0, 0))
+    return jax.vmap(seeds, in_axes=(0, 0, None, 0))(algorithms, terms, clients, states)
+
+
+@partial(jax.jit, static_argnums=0)
+def start_all(plan: Plan, algorithms: Algorithm, keys: Array) -> State:
+    """Starting states for every sweep point and seed; sweep points of a simulation share their seeds' streams."""
+    seeds = jax.vmap(partial(start, plan), in_axes=(None, 0))
+    return jax.vmap(seeds, in_axes=(0, None))(algorithms, keys)
+
+
+@partial(jax.jit, static_argnums=0)
+def errors(plan: Plan, algorithms: Algorithm, tests: Sequence[Rows], states: State) -> dict[str, Array]:
+    """Per sweep point, seed and client: mean loss, and mean error (squared error, or share of wrong labels)."""
+
+    def of_client(algorithm: Algorithm, shared: Shared, personal: Personal, rows: Rows) -> dict[str, Array]:
+        params = algorithm.model(shared, personal)
+        losses = jax.vmap(lambda x, y: plan.model.loss(params, x, y))(rows.x, rows.y)
+        wrong = jax.vmap(lambda x, y: error(plan.model, plan.model.predict(params, x), y))(rows.x, rows.y)
+        count = jnp.maximum(rows.mask.sum(), 1).astype(jnp.float32)
+        return {
+            "loss": jnp.where(rows.mask, losses, 0).sum() / count,
+            "error": jnp.where(rows.mask, wrong, 0).sum() / count,
+        }
+
+    def of_run(algorithm: Algorithm, tests: Sequence[Rows], state: State) -> dict[str, Array]:
+        parts, begin = [], 0
+        for rows, width in zip(tests, plan.widths, strict=True):
+            personal = trees.row(state.personal, slice(begin, begin + width))
+            parts.append(jax.vmap(partial(of_client, algorithm, state.shared))(personal, rows))
+            begin += width
+        return trees.concatenate(parts)
+
+    seeds = jax.vmap(of_run, in_axes=(None, 0, 0))
+    return jax.vmap(seeds, in_axes=(0, None, 0))(algorithms, tests, states)
+
+
+def error(model: Model, output: Array, y: Array) -> Array:
+    """One example's error: squared for numbers, 0 or 1 for labels."""
+    if model.outcome == "number":
+        return jnp.square(output - y)
+    guess = output > 0 if model.outcome == "binary" else jnp.argmax(output)
+    return (guess.astype(jnp.int32) != y.astype(jnp.int32)).astype(jnp.float32)
+
+
+def count_uses(
+    plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, rounds: range
+) -> dict[str, np.ndarray]:
+    """How often each party makes each kind of release in these rounds: read off the program, without any data.
+
+    Shape (rounds, clients) for the data gates' kinds, (rounds, 1) for the inbox's. That the counters do not depend on
+    data is part of the flow check.
+    """
+    empty = replace(clients, blocks=tuple(_without_rows(rows) for rows in clients.blocks))
+
+    @jax.jit
+    def counters(algorithm: Algorithm, terms: Terms, clients: Clients, number: Array) -> tuple[Tree, Tree]:
+        state = start(plan, algorithm, jax.random.key(0))
+        everyone = replace(
+            terms, inbox=replace(terms.inbox, sampling=replace(terms.inbox.sampling, rate=1.0, capacity=None))
+        )
+        state = one_round(plan, algorithm, everyone, clients, state, number)
+        return state.meters.uses, state.server.uses
+
+    found = [counters(algorithm, terms, empty, jnp.int32(number)) for number in rounds]
+    data = {kind: np.stack([np.asarray(c[0][kind]) for c in found]) for kind in DATA_KINDS[plan.level]}
+    inbox = {kind: np.stack([np.asarray(c[1][kind])[None] for c in found]) for kind in INBOX_KINDS[plan.level]}
+    return {**data, **inbox}
+
+
+def _without_rows(rows: Rows) -> Rows:
+    """A block of one masked row per client: what counting needs of a client's data."""
+    return Rows(
+        jax.tree.map(lambda leaf: jnp.zeros((leaf.shape[0], 1, *leaf.shape[2:]), leaf.dtype), rows.x),
+        jnp.zeros((rows.y.shape[0], 1), rows.y.dtype),
+        jnp.zeros((rows.mask.shape[0], 1), bool),
+    )

@@ -1,0 +1,77 @@
+"""Clients laid out for the engine: blocks of similar size, so that little is computed on padding."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kinfolk.data.federation import Federation
+from kinfolk.privacy.gates import Rows
+from kinfolk.simulation.engine import Clients
+
+WEIGHTS = ("uniform", "size")
+
+
+def local_steps(sizes: np.ndarray, batch_size: int | None, epochs: int) -> np.ndarray:
+    """Local steps of each client in a round: whole batches per epoch, at least one. Public, like the sizes."""
+    per_epoch = np.maximum(1, sizes // batch_size) if batch_size else np.ones_like(sizes)
+    return (epochs * per_epoch).astype(np.int32)
+
+
+def block_widths(steps: np.ndarray, sizes: np.ndarray, most_blocks: int) -> tuple[int, ...]:
+    """Widths of at most `most_blocks` runs of clients (sorted by size) with the least work on padding.
+
+    The work of a block is clients x most steps x most rows; an exact dynamic programme over the distinct cuts.
+    """
+    cuts = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
+    work = {(a, b): (b - a) * int(steps[b - 1]) * int(sizes[b - 1]) for i, a in enumerate(cuts) for b in cuts[i + 1 :]}
+    best: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {(0, 0): (0, ())}
+    for used in range(1, most_blocks + 1):
+        for b in cuts[1:]:
+            options = [
+                (cost + work[a, b], (*widths, b - a))
+                for (count, a), (cost, widths) in best.items()
+                if count == used - 1 and a < b
+            ]
+            if options:
+                best[used, b] = min(options)
+    return min(value for (_, end), value in best.items() if end == len(steps))[1]
+
+
+def lay_out(
+    federations: Sequence[Federation],
+    *,
+    batch_size: int | None,
+    epochs: int,
+    weights: str = "uniform",
+    most_blocks: int = 4,
+) -> tuple[Clients, tuple[Rows, ...], tuple[int, ...], tuple[int, ...]]:
+    """One federation per seed, as the engine's arrays with a leading seed axis.
+
+    Returns the clients, their test rows, and each block's width and largest number of steps. Use one block when
+    cohorts are gathered.
+    """
+    first = federations[0]
+    sizes = first.train.sizes
+    steps = local_steps(sizes, batch_size, epochs)
+    widths = block_widths(steps, sizes, most_blocks)
+    edges = np.cumsum([0, *widths])
+    spans = [slice(int(a), int(b)) for a, b in itertools.pairwise(edges.tolist())]
+
+    def stacked(part: str, span: slice) -> Rows:
+        longest = max(1, *(int(getattr(f, part).sizes[span].max()) for f in federations))
+        blocks = [getattr(f, part).rows(span, longest) for f in federations]
+        return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *blocks)
+
+    seeds = len(federations)
+    public = {"uniform": np.ones(len(sizes)), "size": sizes / sizes.mean()}[weights]
+    clients = Clients(
+        tuple(stacked("train", span) for span in spans),
+        *(jnp.asarray(np.tile(v, (seeds, 1))) for v in (sizes.astype(np.float32), steps, public.astype(np.float32))),
+    )
+    most = tuple(int(steps[span].max()) for span in spans)
+    return clients, tuple(stacked("test", span) for span in spans), widths, most

@@ -1,0 +1,75 @@
+"""Arithmetic on pytrees: what the algorithms are written in.
+
+>>> import jax.numpy as jnp
+>>> add({"w": jnp.ones(2)}, {"w": jnp.ones(2)})["w"].tolist()
+[2.0, 2.0]
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.flatten_util import ravel_pytree
+
+Tree = Any
+
+
+def add(a: Tree, b: Tree) -> Tree:
+    return jax.tree.map(jnp.add, a, b)
+
+
+def subtract(a: Tree, b: Tree) -> Tree:
+    return jax.tree.map(jnp.subtract, a, b)
+
+
+def scale(factor: Any, tree: Tree) -> Tree:
+    return jax.tree.map(lambda leaf: factor * leaf, tree)
+
+
+def zeros_like(tree: Tree) -> Tree:
+    return jax.tree.map(jnp.zeros_like, tree)
+
+
+def squared_norm(tree: Tree) -> Array:
+    """The squared Euclidean norm of all leaves together; 0 for an empty tree."""
+    return sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)), jnp.float32(0))
+
+
+def choose(flag: Any, a: Tree, b: Tree) -> Tree:
+    """`a` where the scalar `flag` is true, else `b`."""
+    return jax.tree.map(lambda x, y: jnp.where(flag, x, y), a, b)
+
+
+def choose_rows(flags: Array, a: Tree, b: Tree) -> Tree:
+    """Row by row along the leading axis: `a` where `flags` is true, else `b`."""
+
+    def pick(x: Array, y: Array) -> Array:
+        return jnp.where(flags.reshape(flags.shape + (1,) * (x.ndim - 1)), x, y)
+
+    return jax.tree.map(pick, a, b)
+
+
+def row(tree: Tree, index: Any) -> Tree:
+    """Every leaf at `index` of its leading axis (or axes)."""
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+def concatenate(parts: list[Tree]) -> Tree:
+    """Parts joined along their leading axis."""
+    if len(parts) == 1:
+        return parts[0]
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+
+def size(tree: Tree) -> int:
+    """The number of scalars in a tree."""
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))
+
+
+def flatten(tree: Tree) -> tuple[Array, Any]:
+    """One float vector, and the function that turns such a vector back into the tree.
+
+    An empty tree gives a vector of length 0.
+    """
+    return ravel_pytree(tree)
