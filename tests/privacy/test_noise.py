@@ -45,7 +45,7 @@ def expected(scale: float, words: Sequence[int]) -> int:
     for word in words[1:]:
         j = j << 64 | word
     with mpmath.workprec(64 * len(words) + 200):
-        value = int(mpmath.floor(scale * magnitude((mpmath.mpf(j) + 0.5) / mpmath.mpf(2) ** (64 * len(words))) + 0.5))
+        value = int(scale * magnitude((mpmath.mpf(j) + 0.5) / mpmath.mpf(2) ** (64 * len(words))) + 0.5)
     return -value if words[0] >= SIGN else value
 
 

@@ -1,0 +1,167 @@
+"""Every algorithm at every level: a newcomer is tested by being listed."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from worlds import PAIRS, ROUNDS, world, with_changed_client, with_changed_row
+
+from kinfolk import runs, trees
+from kinfolk.algorithms import REGISTRY
+from kinfolk.jobs import as_sweep, check_job
+from kinfolk.privacy.check_all import check_registry
+from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS
+from kinfolk.privacy.replay import replay
+from kinfolk.simulation import engine
+from kinfolk.simulation.engine import count_uses
+
+every = pytest.mark.parametrize(("name", "level"), PAIRS)
+private = pytest.mark.parametrize(("name", "level"), [pair for pair in PAIRS if pair[1] != "none"])
+
+
+def leaves(state: object) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves((state.shared, state.personal))]  # type: ignore[attr-defined]
+
+
+def assert_close(a: object, b: object, rtol: float = 1e-5) -> None:
+    for x, y in zip(leaves(a), leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, rtol=rtol, atol=1e-6)
+
+
+def assert_equal(a: object, b: object) -> None:
+    for x, y in zip(leaves(a), leaves(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@every
+def test_a_run_moves_and_keeps_shapes(name: str, level: str) -> None:
+    w = world(name, level)
+    before, after = engine.start(w.plan, w.algorithm, jax.random.key(0)), w.run()
+    assert jax.tree.structure(before) == jax.tree.structure(after)
+    assert [x.shape for x in leaves(before)] == [x.shape for x in leaves(after)]
+    assert all(np.isfinite(x).all() for x in leaves(after))
+    assert any((x != y).any() for x, y in zip(leaves(before), leaves(after), strict=True))
+
+
+@every
+def test_same_seed_same_result_other_seed_other_result(name: str, level: str) -> None:
+    w = world(name, level)
+    assert_equal(w.run(seed=1), w.run(seed=1))
+    assert any((x != y).any() for x, y in zip(leaves(w.run(seed=1)), leaves(w.run(seed=2)), strict=True))
+
+
+@every
+def test_vectorised_equals_one_by_one(name: str, level: str) -> None:
+    """Seeds, sweep points, client blocks and the round loop change nothing."""
+    w = world(name, level)
+    points, seeds = 2, 3
+    algorithms, terms = as_sweep(w.algorithm, points), as_sweep(w.terms, points)
+    clients = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (seeds, *leaf.shape)), w.clients)
+    keys = jax.vmap(jax.random.key)(jnp.arange(seeds, dtype=jnp.uint32))
+    states = engine.start_all(w.plan, algorithms, keys)
+    states = engine.run_rounds(w.plan, algorithms, terms, clients, states, jnp.int32(0), jnp.int32(ROUNDS))
+    for point in range(points):
+        for seed in range(seeds):
+            assert_close(trees.row(states, (point, seed)), w.run(seed=seed))
+    assert_close(world(name, level, blocks=1).run(), w.run())
+
+
+@every
+def test_chunks_of_rounds_change_nothing(name: str, level: str) -> None:
+    w = world(name, level)
+    assert_equal(w.run(), w.run(w.run(end=1), begin=1))
+
+
+@every
+def test_order_of_clients_does_not_matter_without_noise(name: str, level: str) -> None:
+    """With streams that move along with their clients, a permutation of clients permutes personal states only."""
+    w = world(name, level, blocks=1)
+    order = jnp.array([3, 0, 4, 1, 2])
+    rows = w.clients.blocks[0]
+    clients = trees.row(w.clients, order)
+    clients = replace(clients, blocks=(trees.row(rows, order),))
+    moved = replace(w, clients=clients, terms=replace(w.terms, data=trees.row(w.terms.data, order)))
+    start = engine.start(w.plan, w.algorithm, jax.random.key(0))
+    permuted = replace(start, personal=trees.row(start.personal, order), meters=trees.row(start.meters, order))
+    plain, other = w.run(start), moved.run(permuted)
+    assert_close(plain, replace(other, personal=trees.row(other.personal, jnp.argsort(order))), rtol=1e-4)
+
+
+@every
+def test_uses_are_counted_on_the_program_and_bounded_by_the_trace(name: str, level: str) -> None:
+    w = world(name, level)
+    counted = count_uses(w.plan, w.algorithm, w.terms, w.clients, range(ROUNDS))
+    after = w.run()
+    check = check_job(w.plan, w.algorithm, w.terms, jax.tree.map(lambda leaf: leaf[None], w.clients)).require()
+    for kind in DATA_KINDS[level]:
+        assert np.array_equal(counted[kind].sum(axis=0), after.meters.uses[kind])
+        assert counted[kind].max() <= check.client_releases[kind]
+    for kind in INBOX_KINDS[level]:
+        assert counted[kind].sum() == after.server.uses[kind]
+        assert counted[kind].max() <= check.server_releases.get(kind, 0)
+    assert not set(check.client_releases) - set(DATA_KINDS[level])
+    assert not set(check.server_releases) - set(INBOX_KINDS[level])
+
+
+@private
+def test_replay_changes_nothing_else(name: str, level: str) -> None:
+    w = world(name, level)
+    counted = count_uses(w.plan, w.algorithm, w.terms, w.clients, range(ROUNDS))
+    check = check_job(w.plan, w.algorithm, w.terms, jax.tree.map(lambda leaf: leaf[None], w.clients))
+    change = with_changed_row(w.clients, 1, 0, 2) if level == "example" else with_changed_client(w.clients, 1, 0)
+    problems = replay(
+        w.plan,
+        w.algorithm,
+        w.terms,
+        w.clients,
+        change,
+        target=w.plan.widths[0],
+        rounds=ROUNDS,
+        sizes=check.sizes,
+        uses={kind: int(part.sum(axis=0).max()) for kind, part in counted.items()},
+        key=jax.random.key(5),
+    )
+    assert problems == []
+
+
+@pytest.mark.parametrize("name", [name for name, level in PAIRS if level == "client"])
+def test_gathered_cohorts_equal_masked_ones(name: str) -> None:
+    w = world(name, "client", blocks=1, cohort=2.0)
+    sampling = replace(w.terms.inbox.sampling, capacity=4)
+    gathered = replace(w, terms=replace(w.terms, inbox=replace(w.terms.inbox, sampling=sampling)))
+    assert_close(w.run(), gathered.run())
+    assert any((x != y).any() for x, y in zip(leaves(w.run()), leaves(world(name, "client").run()), strict=True))
+
+
+@every
+def test_save_and_load(name: str, level: str, tmp_path: Path) -> None:
+    state = world(name, level).run()
+    runs.write_tree(tmp_path / "state.npz", (state.shared, state.personal), round=np.int64(3))
+    (shared, personal), extra = runs.read_tree(tmp_path / "state.npz", (state.shared, state.personal))
+    assert_equal(state, replace(state, shared=shared, personal=personal))
+    assert extra["round"] == 3
+
+
+def test_check_command_covers_the_registry() -> None:
+    rows = check_registry()
+    assert [(row["method"], row["level"]) for row in rows] == PAIRS
+    assert all(row["violations"] == [] for row in rows)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_entries_are_complete(name: str) -> None:
+    entry = REGISTRY[name]
+    assert entry.paper
+    assert entry.title
+    assert (entry.make.__doc__ or "").strip()
+    assert set(entry.options()) == {f.name for f in fields(entry.make)}
+    with pytest.raises(ValueError, match="has no option 'nonsense'"):
+        entry.build(nonsense=1)

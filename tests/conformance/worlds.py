@@ -1,0 +1,81 @@
+"""A tiny federation for tests over the registry: a few clients of unequal size, a linear model, real terms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kinfolk import models, trees
+from kinfolk.algorithms import REGISTRY
+from kinfolk.data.federation import Federation, from_rows
+from kinfolk.privacy.calibration import terms_for
+from kinfolk.privacy.levels import PrivacyLevel, Terms
+from kinfolk.simulation.engine import Clients, Plan, State, one_round, start
+from kinfolk.simulation.layout import lay_out
+from kinfolk.types import Algorithm
+
+PAIRS = [(name, level) for name, entry in REGISTRY.items() for level in entry.levels]
+ROUNDS = 3
+BATCH = 4
+SIZES = (5, 6, 9, 14, 20)
+MODEL = models.linear(3)
+STEP = jax.jit(one_round, static_argnums=0)
+
+
+@dataclass(frozen=True)
+class World:
+    """What an engine test needs."""
+
+    plan: Plan
+    algorithm: Algorithm
+    terms: Terms
+    clients: Clients
+
+    def run(self, state: State | None = None, begin: int = 0, end: int = ROUNDS, seed: int = 0) -> State:
+        """Round by round, compiled."""
+        state = start(self.plan, self.algorithm, jax.random.key(seed)) if state is None else state
+        for number in range(begin, end):
+            state = STEP(self.plan, self.algorithm, self.terms, self.clients, state, jnp.int32(number))
+        return state
+
+
+def tiny_federation(seed: int = 3) -> Federation:
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(sum(SIZES), 3)).astype(np.float32)
+    y = generator.normal(size=sum(SIZES)).astype(np.float32)
+    return from_rows(x, y, np.repeat([f"c{k}" for k in range(len(SIZES))], SIZES), test_fraction=0.2)
+
+
+def tiny_level(level: str, cohort: float | None = None) -> PrivacyLevel:
+    noise = None if level == "none" else 1.5
+    return PrivacyLevel(level, noise_multiplier=noise, delta=1e-3 if noise else None, cohort=cohort)
+
+
+@lru_cache
+def world(name: str, level: str, *, blocks: int = 2, cohort: float | None = None) -> World:
+    federation = tiny_federation()
+    clients, _, widths, most = lay_out([federation], batch_size=BATCH, epochs=1, most_blocks=blocks)
+    sizes = federation.train.sizes
+    uses = {"gradient": np.full(len(sizes), ROUNDS * max(most)), "update": np.array([ROUNDS])}
+    terms = terms_for(tiny_level(level, cohort), federation.ids, sizes, BATCH, uses)
+    terms = jax.tree.map(jnp.asarray, terms)
+    algorithm = jax.tree.map(jnp.float32, REGISTRY[name].build())
+    return World(Plan(MODEL, level, widths, most), algorithm, terms, trees.row(clients, 0))
+
+
+def with_changed_row(clients: Clients, block: int, client: int, row: int) -> Clients:
+    """The same clients with one example replaced."""
+    rows = clients.blocks[block]
+    other = replace(rows, x=rows.x.at[client, row].set(7.0), y=rows.y.at[client, row].set(-5.0))
+    return replace(clients, blocks=(*clients.blocks[:block], other, *clients.blocks[block + 1 :]))
+
+
+def with_changed_client(clients: Clients, block: int, client: int) -> Clients:
+    """The same clients with all rows of one replaced."""
+    rows = clients.blocks[block]
+    other = replace(rows, x=rows.x.at[client].set(3.0), y=rows.y.at[client].multiply(-2.0))
+    return replace(clients, blocks=(*clients.blocks[:block], other, *clients.blocks[block + 1 :]))

@@ -1,0 +1,26 @@
+"""Stricter than JAX: no silent promotion of types or ranks. Real data where it is there."""
+
+import os
+from pathlib import Path
+
+import jax
+import pytest
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests under a tier's folder carry its marker."""
+    for item in items:
+        for tier in ("conformance", "privacy", "papers"):
+            if tier in Path(item.fspath).parts:
+                item.add_marker(tier)
+
+
+@pytest.fixture
+def school_data() -> None:
+    """Skips a test that needs School where it is not."""
+    directory = os.environ.get("KINFOLK_DATA")
+    if not directory or not (Path(directory) / "school.npz").exists():
+        pytest.skip("School is not here: set KINFOLK_DATA to a directory with school.npz")
