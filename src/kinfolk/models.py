@@ -10,6 +10,7 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
@@ -133,8 +134,12 @@ def from_functions(init: Callable[[Array], Params], apply: Callable[[Params, Tre
     return Model(init, lambda params, x, y: loss(apply(params, x), y), apply, outcome)
 
 
+@lru_cache
 def sequential(layers: tuple[Layer, ...], outcome: str) -> Model:
-    """A model that applies its layers in order; the parameters are a tuple with one entry per layer."""
+    """A model that applies its layers in order; the parameters are a tuple with one entry per layer.
+
+    Equal layers give the same object, so that a program compiled for one is found again for the other.
+    """
 
     def init(key: Array) -> Params:
         return tuple(layer.init(k) for layer, k in zip(layers, jax.random.split(key, len(layers)), strict=True))

@@ -15,13 +15,12 @@ import numpy as np
 
 from kinfolk import runs, trees
 from kinfolk.experiment import Experiment
-from kinfolk.jobs import Job, as_sweep, check_job, prepare, releases_per_round
+from kinfolk.fresh_noise import checked_for_release, release_size, with_fresh_noise
+from kinfolk.jobs import Job, as_sweep, prepare, releases_per_round
 from kinfolk.privacy import accounting
-from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.privacy.ledger import RELEASED, SIMULATED, Ledger, Line
 from kinfolk.privacy.levels import CLEAN
-from kinfolk.privacy.noise import rounded_normal
-from kinfolk.privacy.release import PrivacyError, Tape
+from kinfolk.privacy.release import PrivacyError
 from kinfolk.privacy.statement import statement, text
 from kinfolk.runs import Run
 from kinfolk.simulation import engine
@@ -77,6 +76,8 @@ def _default_ledger(job: Job, where: Run) -> Path:
 
 def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None) -> Run:
     released = job.experiment.seed is None
+    if released:
+        job = checked_for_release(job, _chunk_rounds(job))
     for check in job.checks:
         check.require()
     with Ledger(ledger_path) as ledger:
@@ -98,11 +99,7 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None) -> R
 
 def _chunks(job: Job, done: int) -> Iterator[Chunk]:
     """The run in chunks, from round `done` on; chunk borders do not depend on where it was interrupted."""
-    most = -(-job.experiment.rounds // CHUNKS)
-    if job.experiment.seed is None and job.mechanism is not None:
-        per_round = max(int(part[kind].max()) for part in job.uses for kind in part) if job.uses[0] else 1
-        bytes_per_round = max(1, per_round * len(job.parties) * _release_size(job) * 4)
-        most = max(1, min(most, TAPE_BYTES // bytes_per_round))
+    most = _chunk_rounds(job)
     first = 0
     for number, phase in enumerate(job.experiment.phases):
         for begin in range(first, first + phase.rounds, most):
@@ -110,6 +107,15 @@ def _chunks(job: Job, done: int) -> Iterator[Chunk]:
             if end > done:
                 yield Chunk(number, max(begin, done), end, first)
         first += phase.rounds
+
+
+def _chunk_rounds(job: Job) -> int:
+    """Rounds in a chunk: a twentieth of the run, or what noise for a release fits into memory."""
+    rounds = -(-job.experiment.rounds // CHUNKS)
+    if job.experiment.seed is None:
+        uses = sum(int(part.max(initial=0)) for part in job.uses[0].values())
+        rounds = min(rounds, TAPE_BYTES // max(1, 4 * uses * len(job.parties) * release_size(job)))
+    return max(1, rounds)
 
 
 def _lines(job: Job, where: Run, chunk: Chunk, released: bool) -> list[Line]:
@@ -184,7 +190,7 @@ def _compute(job: Job, chunk: Chunk, state: State, released: bool) -> State:
     """Runs the chunk and compares the meters with what was charged."""
     algorithm, terms = as_sweep(job.algorithms[chunk.phase]), as_sweep(job.terms)
     if released:
-        state = _with_fresh_noise(job, chunk, state)
+        state = with_fresh_noise(job, state, _chunk_rounds(job))
     before = _uses(job, state)
     state = engine.run_rounds(
         job.plan, algorithm, terms, job.clients, state, jnp.int32(chunk.begin), jnp.int32(chunk.end)
@@ -205,60 +211,6 @@ def _uses(job: Job, state: State) -> dict[str, np.ndarray]:
     """Uses so far of the kinds that are paid for, per sweep point, seed and party."""
     data = {kind: np.asarray(uses) for kind, uses in state.meters.uses.items()}
     return {**data, **{kind: np.asarray(uses)[..., None] for kind, uses in state.server.uses.items()}}
-
-
-def _release_size(job: Job) -> int:
-    """The most scalars in one release."""
-    return max((size for check in job.checks for size in check.sizes.values()), default=1)
-
-
-def _with_fresh_noise(job: Job, chunk: Chunk, state: State) -> State:
-    """Meters with new keys from the operating system, counters at zero, and exact noise for this chunk."""
-
-    def keys(shape: tuple[int, ...]) -> jax.Array:
-        words = np.frombuffer(os.urandom(8 * int(np.prod(shape))), np.uint32).reshape(*shape, 2)
-        return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
-
-    rounds = slice(chunk.begin - chunk.first, chunk.end - chunk.first)
-    counted = {kind: part[rounds].sum(axis=0) for kind, part in job.uses[chunk.phase].items()}
-    size, noise = _release_size(job), np.atleast_1d([cost.noise_multiplier for cost in job.costs()])
-
-    def tape(kinds: Any) -> Tape | None:
-        values = {
-            kind: rounded_normal(
-                GRID_STEPS * noise[:, None, None], (len(noise), max(1, int(counted[kind].max())), size)
-            )
-            for kind in kinds
-        }
-        return Tape({kind: jnp.asarray(v)[None, None] for kind, v in values.items()}, "noise") if values else None
-
-    clients = len(job.ids)
-    meters = replace(
-        state.meters,
-        noise=keys((1, 1, clients)),
-        coins=keys((1, 1, clients)),
-        uses=trees.zeros_like(state.meters.uses),
-        tape=tape(state.meters.uses),
-    )
-    server_tape = tape(state.server.uses)
-    if server_tape is not None:
-        server_tape = Tape({kind: v[:, :, 0] for kind, v in server_tape.values.items()}, "noise")
-    server = replace(
-        state.server,
-        noise=keys((1, 1)),
-        coins=keys((1, 1)),
-        uses=trees.zeros_like(state.server.uses),
-        tape=server_tape,
-    )
-    one_client = jax.tree.map(lambda leaf: leaf[0, 0, 0], meters.tape)
-    check_job(
-        job.plan,
-        job.algorithms[chunk.phase],
-        job.terms,
-        job.clients,
-        (one_client, jax.tree.map(lambda leaf: leaf[0, 0], server.tape)),
-    ).require()
-    return replace(state, meters=meters, server=server)
 
 
 def _start(job: Job, where: Run) -> tuple[State, int, int]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from worlds import PAIRS, ROUNDS, world, with_changed_client, with_changed_row
+from worlds import PAIRS, ROUNDS, with_changed_client, with_changed_row, world
 
 from kinfolk import runs, trees
 from kinfolk.algorithms import REGISTRY

@@ -23,7 +23,7 @@ from kinfolk.privacy.mechanisms import Cost
 Charge = tuple[Cost, int]
 """A cost and how often it was paid."""
 
-LARGEST_NOISE_MULTIPLIER = 1e4
+LARGEST_NOISE_MULTIPLIER = 2500.0
 """More noise than this and a release is nothing but noise: the budget cannot be met in any useful sense."""
 TOLERANCE = 5e-4
 """How far, relatively, a calibrated noise multiplier may lie above the smallest one."""
@@ -197,8 +197,10 @@ def _solve(case: Case, correction: float) -> tuple[float, float]:
     left = case.delta - case.overflow * case.uses
     if case.rate == 1:
         sigma = gaussian_mechanism.get_sigma_gaussian(case.epsilon, left) * math.sqrt(case.uses)
-        exact = sigma * (2.0 if case.relation == "replace_one" else 1.0)
-        return _round_up(_usable(exact * (1 + 1e-9), case)), correction
+        z = _round_up(_usable(sigma * _distance(case.cost(1.0)), case))
+        while epsilon([(case.cost(z), case.uses)], case.delta) > case.epsilon:
+            z = _round_up(z * (1 + 1e-7))
+        return z, correction
 
     def quick(log_z: float) -> float:
         return math.log(_central_limit(case.cost(math.exp(log_z)), case.uses, left) / case.epsilon)

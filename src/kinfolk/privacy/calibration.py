@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 
@@ -127,20 +126,16 @@ def check_deltas(level: PrivacyLevel, ids: Sequence[str], sizes: np.ndarray) -> 
     unknown = sorted(set(level.budgets) - set(ids))
     if unknown:
         raise BudgetError(f"budgets name clients that are not in the data: {', '.join(unknown[:5])}")
-    if level.level == "client":
-        parties = [("the federation", len(sizes))]
-    else:
-        parties = [(f"client {name!r}", int(n)) for name, n in zip(ids, sizes, strict=True)]
-    for who, n in parties:
-        delta = budget_of(level, who.removeprefix("client ").strip("'"), n)[1]
-        if delta >= 1 / n and not level.allow_large_delta:
-            raise BudgetError(
-                f"delta={delta:g} is not below 1/{n} for {who}: such a guarantee would allow publishing a whole unit. "
-                f"Use delta={accounting.default_delta(n):.2g} or less, or set allow_large_delta"
-            )
-    worst = max(parties, key=lambda party: party[1] * budget_of(level, "", party[1])[1])
-    delta = budget_of(level, "", worst[1])[1]
-    if delta * worst[1] > 0.1 and math.isfinite(delta):
-        warnings.warn(
-            f"delta={delta:g} is above a tenth of 1/{worst[1]} ({worst[0]}): choose a smaller one", stacklevel=2
+    clients = zip(ids, sizes.tolist(), strict=True)
+    parties = [("the federation", len(sizes))] if level.level == "client" else list(clients)
+    deltas = {who: (budget_of(level, who, n)[1], n) for who, n in parties}
+    worst = max(deltas, key=lambda who: deltas[who][0] * deltas[who][1])
+    delta, n = deltas[worst]
+    if delta >= 1 / n and not level.allow_large_delta:
+        raise BudgetError(
+            f"delta={delta:g} is not below 1/{n}, one over the number of units of {worst!r}: such a guarantee would "
+            f"allow publishing a whole unit. Use {accounting.default_delta(n):.2g} or less, or set allow_large_delta"
         )
+    if delta > 1 / (10 * n) and not level.allow_large_delta:
+        text = f"delta={delta:g} is above a tenth of 1/{n} ({worst!r}): choose a smaller one, or set allow_large_delta"
+        warnings.warn(text, stacklevel=2)

@@ -51,7 +51,9 @@ def replay(
     compiled = jax.jit(run)
     fresh = engine.start(plan, algorithm, key)
     tapes = [
-        Tape({kind: jnp.zeros((*lead, max(1, uses[kind]), sizes.get(kind, 1)), jnp.float32) for kind in kinds}, "record")
+        Tape(
+            {kind: jnp.zeros((*lead, max(1, uses[kind]), sizes.get(kind, 1)), jnp.float32) for kind in kinds}, "record"
+        )
         for kinds, lead in ((DATA_KINDS[plan.level], (plan.clients,)), (INBOX_KINDS[plan.level], ()))
     ]
     recorded = compiled(clients, _with_tapes(fresh, tapes))

@@ -226,20 +226,19 @@ def count_uses(
     data is part of the flow check.
     """
     empty = replace(clients, blocks=tuple(_without_rows(rows) for rows in clients.blocks))
-
-    @jax.jit
-    def counters(algorithm: Algorithm, terms: Terms, clients: Clients, number: Array) -> tuple[Tree, Tree]:
-        state = start(plan, algorithm, jax.random.key(0))
-        everyone = replace(
-            terms, inbox=replace(terms.inbox, sampling=replace(terms.inbox.sampling, rate=1.0, capacity=None))
-        )
-        state = one_round(plan, algorithm, everyone, clients, state, number)
-        return state.meters.uses, state.server.uses
-
-    found = [counters(algorithm, terms, empty, jnp.int32(number)) for number in rounds]
+    found = [_counters(plan, algorithm, terms, empty, jnp.int32(number)) for number in rounds]
     data = {kind: np.stack([np.asarray(c[0][kind]) for c in found]) for kind in DATA_KINDS[plan.level]}
     inbox = {kind: np.stack([np.asarray(c[1][kind])[None] for c in found]) for kind in INBOX_KINDS[plan.level]}
     return {**data, **inbox}
+
+
+@partial(jax.jit, static_argnums=0)
+def _counters(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, number: Array) -> tuple[Tree, Tree]:
+    """The meters after one round in which everybody takes part; whatever does not count is never computed."""
+    everyone = replace(terms.inbox, sampling=replace(terms.inbox.sampling, rate=1.0, capacity=None))
+    state = start(plan, algorithm, jax.random.key(0))
+    state = one_round(plan, algorithm, replace(terms, inbox=everyone), clients, state, number)
+    return state.meters.uses, state.server.uses
 
 
 def _without_rows(rows: Rows) -> Rows:

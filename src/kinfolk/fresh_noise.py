@@ -1,0 +1,83 @@
+"""Noise for a release: exact, from the operating system, drawn outside the program and handed to it on a tape."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kinfolk import trees
+from kinfolk.jobs import Job, check_job
+from kinfolk.privacy.clipping import GRID_STEPS
+from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS
+from kinfolk.privacy.noise import rounded_normal
+from kinfolk.privacy.release import Meter, PrivacyError, Tape
+from kinfolk.simulation.engine import State
+
+
+def release_size(job: Job) -> int:
+    """The most scalars in one release."""
+    return max((size for check in job.checks for size in check.sizes.values()), default=1)
+
+
+def with_fresh_noise(job: Job, state: State, rounds: int) -> State:
+    """Meters with new keys from the operating system, counters at zero, and exact noise for `rounds` rounds."""
+
+    def keys(shape: tuple[int, ...]) -> jax.Array:
+        words = np.frombuffer(os.urandom(8 * int(np.prod(shape))), np.uint32).reshape(*shape, 2)
+        return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
+
+    def fresh(meter: Meter, shapes: Tape | None) -> Meter:
+        tape = jax.tree.map(lambda shape: jnp.asarray(draw(shape))[None, None], shapes)
+        return replace(
+            meter,
+            noise=keys(meter.noise.shape),
+            coins=keys(meter.coins.shape),
+            uses=trees.zeros_like(meter.uses),
+            tape=tape,
+        )
+
+    def draw(shape: jax.ShapeDtypeStruct) -> np.ndarray:
+        noise = np.array([cost.noise_multiplier for cost in job.costs()])
+        scale = noise.reshape(-1, *(1,) * (len(shape.shape) - 1)) if len(shape.shape) > 2 else noise[0]
+        return rounded_normal(GRID_STEPS * scale, shape.shape)
+
+    own, theirs = tape_shapes(job, rounds)
+    return replace(state, meters=fresh(state.meters, own), server=fresh(state.server, theirs))
+
+
+def tape_shapes(job: Job, rounds: int) -> tuple[Tape | None, Tape | None]:
+    """The noise that a chunk of `rounds` needs: the clients' (clients, uses, scalars), the server's (uses, scalars)."""
+    most = max((int(part[kind].max(initial=0)) for part in job.uses for kind in part), default=0)
+    length = max(1, most * rounds)
+
+    def tape(kinds: tuple[str, ...], *lead: int) -> Tape | None:
+        shape = jax.ShapeDtypeStruct((*lead, length, release_size(job)), jnp.int32)
+        return Tape(dict.fromkeys(kinds, shape), "noise") if kinds else None  # type: ignore[arg-type]
+
+    return tape(DATA_KINDS[job.plan.level], len(job.ids)), tape(INBOX_KINDS[job.plan.level])
+
+
+def checked_for_release(job: Job, rounds: int) -> Job:
+    """The job with flow checks of the very programs a release runs."""
+    own, theirs = tape_shapes(job, rounds)
+    one = jax.tree.map(lambda shape: jax.ShapeDtypeStruct(shape.shape[1:], shape.dtype), own)
+    checks = tuple(
+        check_job(job.plan, algorithm, job.terms, job.clients, (one, theirs)) for algorithm in job.algorithms
+    )
+    _check_grid(job)
+    return replace(job, checks=checks)
+
+
+def _check_grid(job: Job) -> None:
+    """Sums on the integer grid must fit into 32 bits: at most 2^14 units in one sum."""
+    mechanism = job.mechanism
+    if mechanism is None:
+        return
+    longest = len(job.ids) if job.plan.level == "client" else int(job.federations[0].train.sizes.max())
+    units = min(longest, mechanism.sampling.capacity or longest)
+    if units > 2**14:
+        raise PrivacyError(f"a release sums up to {units} units exactly, and at most {2**14} fit: use smaller samples")

@@ -1,0 +1,292 @@
+"""Whole runs, small: simulation and release, resume, crash, bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kinfolk import jobs, runs, train
+from kinfolk.data.federation import Federation, from_rows
+from kinfolk.data.synthetic import synthetic_schools
+from kinfolk.experiment import ConfigError, Experiment, Phase, Training
+from kinfolk.privacy.accounting import BudgetError
+from kinfolk.privacy.ledger import Ledger, LedgerError, read_lines
+from kinfolk.privacy.levels import Budget, client_level, example_level, none
+
+SIX = {"clients": 6, "features": 2, "least": 10, "most": 40}
+
+
+@pytest.fixture(autouse=True)
+def small_schools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The built-in federation, made small."""
+
+    def small(scaling: str, **options: object) -> Federation:
+        return synthetic_schools(**SIX, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setitem(jobs.DATASETS, "synthetic_schools", small)
+
+
+def experiment(**changes: object) -> Experiment:
+    first = Experiment(
+        seed=3,
+        training=Training(batch_size=8),
+        privacy=example_level(epsilon=4.0, delta=1e-4),
+        phases=(Phase("mean_regularized", 25),),
+    )
+    return replace(first, **changes)  # type: ignore[arg-type]
+
+
+def models_of(run: runs.Run) -> dict[str, np.ndarray]:
+    for folder in (run.public, run.private):
+        if (folder / "models.npz").exists():
+            with np.load(folder / "models.npz") as file:
+                return {name: file[name] for name in file.files}
+    raise AssertionError("no models")
+
+
+def test_a_simulation_leaves_a_complete_directory_and_says_that_it_is_one(tmp_path: Path) -> None:
+    run = train.run(experiment(), tmp_path)
+    statement = run.statement()
+    assert statement["simulated"] is True
+    assert statement["epsilon"] == pytest.approx(4.0, rel=1e-3)
+    assert statement["epsilon"] <= 4.0
+    assert "(simulated)" in (run.public / "statement.txt").read_text()
+    assert run.experiment() == experiment()
+    assert run.metrics()[-1]["round"] == 25
+    assert (run.public / "models.npz").exists()
+    assert not list(run.path.rglob(".*.tmp"))
+
+
+def test_every_reported_epsilon_comes_from_the_ledger(tmp_path: Path) -> None:
+    run = train.run(experiment(), tmp_path)
+    job = jobs.prepare(experiment())
+    lines = read_lines(run.public / "ledger.jsonl")
+    steps = {name: 25 * max(1, n // 8) for name, n in zip(job.ids, job.federations[0].train.sizes, strict=True)}
+    with Ledger(run.public / "ledger.jsonl") as ledger:
+        for party in run.statement()["parties"]:
+            name = party["party"]
+            assert party["releases"] == steps[name] == sum(line.uses for line in lines if line.party == name)
+            assert party["epsilon"] == ledger.epsilon(name, "synthetic_schools", "example", 1e-4)
+
+
+def test_budgets_may_differ_by_client(tmp_path: Path) -> None:
+    own = {"school-01": Budget(1.0, 1e-5)}
+    run = train.run(experiment(privacy=replace(experiment().privacy, budgets=own)), tmp_path)
+    spent = {party["party"]: party for party in run.statement()["parties"]}
+    assert spent["school-01"]["epsilon"] == pytest.approx(1.0, rel=1e-3)
+    assert spent["school-01"]["delta"] == 1e-5
+    assert spent["school-02"]["epsilon"] == pytest.approx(4.0, rel=1e-3)
+
+
+def test_seeds_together_equal_one_by_one(tmp_path: Path) -> None:
+    both = train.run(experiment(seeds=2), tmp_path)
+    single = train.run(experiment(seed=4), tmp_path)
+    pairs = zip(*(json.loads((run.private / "clients.json").read_text()) for run in (both, single)), strict=True)
+    for together, alone in pairs:
+        assert together["error"][1] == pytest.approx(alone["error"][0], rel=1e-4)
+
+
+@pytest.mark.parametrize("privacy", [example_level(4.0, 1e-4), client_level(4.0, 1e-2, cohort=3), none()])
+def test_interrupted_simulations_go_on_bit_for_bit(privacy: object, tmp_path: Path) -> None:
+    whole = train.run(experiment(privacy=privacy), tmp_path)
+
+    class Stop(Exception):
+        pass
+
+    def stop(done: int, total: int, numbers: dict[str, float]) -> None:
+        if done >= 10:
+            raise Stop
+
+    with pytest.raises(Stop):
+        train.run(experiment(privacy=privacy), tmp_path / "cut", progress=stop)
+    (cut,) = (tmp_path / "cut").iterdir()
+    resumed = train.resume(cut)
+    for name, value in models_of(whole).items():
+        np.testing.assert_array_equal(value, models_of(resumed)[name])
+    assert resumed.statement()["epsilon"] == whole.statement()["epsilon"]
+    assert train.resume(cut).path == cut  # done: nothing to do
+
+
+def test_two_phases_are_accounted_together(tmp_path: Path) -> None:
+    phases = (Phase("fedavg", 10), Phase("local", 15))
+    run = train.run(experiment(phases=phases), tmp_path)
+    one = train.run(experiment(phases=(Phase("fedavg", 25),)), tmp_path)
+    assert run.statement()["parties"] == one.statement()["parties"]
+    assert run.metrics()[-1]["error"] != one.metrics()[-1]["error"]
+
+
+def test_a_release_is_charged_to_the_data_sets_ledger_and_cannot_be_repeated(tmp_path: Path) -> None:
+    first = train.run(experiment(seed=None), tmp_path)
+    assert first.statement()["simulated"] is False
+    spent = first.statement()["epsilon"]
+    with pytest.raises(LedgerError, match="beyond its budget of 4"):
+        train.run(experiment(seed=None), tmp_path)
+    assert first.statement()["epsilon"] == spent
+    again = train.run(experiment(seed=None), tmp_path, ledger=tmp_path / "other.jsonl")
+    assert any((a != b).any() for a, b in zip(models_of(first).values(), models_of(again).values(), strict=True))
+
+
+def test_several_releases_on_one_data_set_add_up(tmp_path: Path) -> None:
+    small = replace(experiment().privacy, epsilon=None, noise_multiplier=20.0)
+    one = train.run(experiment(seed=None, privacy=small), tmp_path)
+    two = train.run(experiment(seed=None, privacy=small), tmp_path)
+    assert two.statement()["epsilon"] > 1.2 * one.statement()["epsilon"]
+    assert two.statement()["accountant"] == "Renyi filter"
+
+
+def test_released_noise_has_the_calibrated_size(tmp_path: Path) -> None:
+    """Clients without information: what is released is noise alone, of known variance."""
+    x = np.zeros((40, 2), np.float32)
+    data = from_rows(x, np.zeros(40, np.float32), np.repeat(["a", "b"], 20), test_fraction=0.5)
+    quiet = experiment(
+        seed=None,
+        privacy=example_level(None, 1e-4, noise_multiplier=3.0),
+        phases=(Phase("local", 200, {"step_size": 1.0}),),
+    )
+    job = jobs.prepare(replace(quiet, training=Training(None)), [data])
+    where = runs.create(tmp_path, quiet)
+    train._go(job, where, tmp_path / "ledger.jsonl", None)
+    with np.load(where.public / "models.npz") as file:
+        weights = np.concatenate([file[name].reshape(2, -1) for name in file.files if "weights" in name], axis=1)
+    # 200 independent steps of size 1 with noise of standard deviation 3 / 10; the features carry no signal
+    assert np.std(weights) == pytest.approx(0.3 * np.sqrt(200), rel=0.6)
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from kinfolk import jobs, train
+from kinfolk.data.synthetic import synthetic_schools
+from kinfolk.experiment import load
+jobs.DATASETS["synthetic_schools"] = lambda scaling, **o: synthetic_schools(clients=6, features=2, least=10, most=40, **o)
+output = Path(sys.argv[2])
+going = [p for p in output.glob("run-*")]
+progress = lambda done, total, numbers: print("done", done, flush=True)
+if going:
+    train.resume(going[0], progress=progress)
+else:
+    train.run(load(Path(sys.argv[1])), output, progress=progress)
+"""
+
+
+def run_and_kill(config: Path, output: Path, after: int | None) -> None:
+    """Runs in another process; kills it as soon as `after` chunks are reported, without mercy."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(config), str(output)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    seen = 0
+    for line in process.stdout:
+        seen += line.startswith("done")
+        if after is not None and seen >= after:
+            time.sleep(0.002 * after)
+            os.kill(process.pid, signal.SIGKILL)
+            break
+    process.stdout.close()
+    assert process.wait() == (0 if after is None else -signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [3, None])
+def test_kill_at_any_moment_then_resume(seed: int | None, tmp_path: Path) -> None:
+    from kinfolk.experiment import to_toml
+
+    wanted = experiment(seed=seed, phases=(Phase("mean_regularized", 200),))
+    if seed is None:  # room for what a crash wastes
+        wanted = replace(wanted, privacy=replace(wanted.privacy, epsilon=None, noise_multiplier=20.0))
+    config = tmp_path / "experiment.toml"
+    config.write_text(to_toml(wanted))
+    published: dict[str, bytes] = {}
+    output = tmp_path / "out"
+    for after in (1, 3, 2, 5, None):
+        run_and_kill(config, output, after)
+        (run,) = output.glob("run-*")
+        for file in (run / "public" / "shared").glob("*.npz"):
+            assert published.setdefault(file.name, file.read_bytes()) == file.read_bytes(), (
+                "published twice, differently"
+            )
+        ledger = run / "public" / "ledger.jsonl" if seed else output / "ledgers" / "synthetic_schools.jsonl"
+        charged = max(line.rounds[1] for line in read_lines(ledger))
+        assert charged >= max((int(name[:6]) for name in published), default=0)
+    (run,) = output.glob("run-*")
+    assert len(published) == 20
+    if seed is not None:
+        whole = train.run(wanted, tmp_path / "whole")
+        for name, value in models_of(whole).items():
+            np.testing.assert_array_equal(value, models_of(runs.Run(run))[name])
+        assert runs.Run(run).statement()["epsilon"] == whole.statement()["epsilon"]
+
+
+def test_a_release_that_crashed_gives_up_rounds_rather_than_exceed_its_budget(tmp_path: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    def crash(*_: object) -> None:
+        raise Stop
+
+    original = train._compute
+    train._compute, calls = lambda *args: crash() if len(calls) == 5 else (calls.append(1), original(*args))[1], []
+    try:
+        with pytest.raises(Stop):
+            train.run(experiment(seed=None), tmp_path)
+    finally:
+        train._compute = original
+    (run,) = tmp_path.glob("run-*")
+    statement = train.resume(run).statement()
+    assert statement["rounds"] < 25
+    assert statement["epsilon"] <= 4.0 * (1 + 1e-9)
+
+
+def bad(changes: dict[str, object], error: type[Exception], match: str, tmp_path: Path) -> None:
+    with pytest.raises(error, match=match):
+        train.run(experiment(**changes), tmp_path / "runs")
+    assert not (tmp_path / "runs").exists(), "an error before the start leaves nothing behind"
+
+
+def test_bad_settings_say_what_to_do(tmp_path: Path) -> None:
+    level = experiment().privacy
+    bad({"privacy": replace(level, delta=0.2)}, BudgetError, "allow_large_delta", tmp_path)
+    bad({"privacy": replace(level, epsilon=1e-7)}, BudgetError, "smallest epsilon", tmp_path)
+    bad({"privacy": replace(level, budgets={"nobody": Budget(1.0)})}, BudgetError, "'?nobody", tmp_path)
+    bad({"phases": (Phase("fedavgg", 3),)}, ConfigError, "mean_regularized", tmp_path)
+    bad({"phases": (Phase("fedavg", 3, {"strength": 1.0}),)}, ConfigError, "no option 'strength'", tmp_path)
+    bad({"privacy": client_level(4.0, 1e-2, cohort=7)}, ConfigError, "more than the 6 clients", tmp_path)
+
+
+def test_an_unwritable_directory_is_an_error_before_training(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    target.write_text("in the way")
+    with pytest.raises(runs.RunError, match="cannot be written"):
+        train.run(experiment(), target / "runs")
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fills up in the middle: a clear error, nothing half-written, and resume finishes the run."""
+    whole = train.run(experiment(), tmp_path / "whole")
+    original, written = os.replace, []
+
+    def full(source: str, target: str) -> None:
+        written.append(target)
+        if len(written) == 12:
+            raise OSError(28, "No space left on device")
+        original(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(runs.RunError, match="No space left on device"):
+        train.run(experiment(), tmp_path / "full")
+    monkeypatch.undo()
+    monkeypatch.setitem(jobs.DATASETS, "synthetic_schools", lambda scaling, **o: synthetic_schools(**SIX, **o))
+    (run,) = (tmp_path / "full").iterdir()
+    assert not [path for path in run.rglob("*") if path.name.startswith(".")]
+    resumed = train.resume(run)
+    for name, value in models_of(whole).items():
+        np.testing.assert_array_equal(value, models_of(resumed)[name])
