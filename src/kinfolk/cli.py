@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from kinfolk.cli_attack import attack
 from kinfolk.experiment import ConfigError, DataChoice, Experiment, Phase, Training, load
 from kinfolk.privacy.levels import PrivacyLevel
 
@@ -40,6 +41,9 @@ Epsilon = Annotated[float | None, typer.Option(help="Privacy budget.")]
 Delta = Annotated[float | None, typer.Option(help="Default: min(1e-5, n^-1.1), n the number of protected units.")]
 DataName = Annotated[str, typer.Option("--data", help="synthetic_schools (built in) or school.")]
 DataDir = Annotated[Path | None, typer.Option(help="Directory with data files; also KINFOLK_DATA.")]
+
+
+app.command()(attack)
 
 
 def emit(command: str, value: dict[str, Any]) -> None:

@@ -37,6 +37,8 @@ def attack(
 ) -> None:
     """Attack what is claimed to be private, and exit with 1 if it leaks more than it claims.
 
+    `wishart_as_published` is known not to be private: showing that is no failure.
+
     `kinfolk attack mean_regularized --level client --picture attack.svg`; `kinfolk attack --all`
     """
     from kinfolk.cli import emit
@@ -56,7 +58,7 @@ def attack(
             _show(rows)
     else:
         row, svg = _attack_one(str(name), level, view, sampled, epsilon, runs, confidence, seed)
-        passed = not row["exceeded"]
+        passed = not (row["exceeded"] and row.get("private", True))
         if as_json:
             emit("attack", row)
         else:
@@ -110,7 +112,7 @@ def _attack_one(
 
 
 def _attack_all(runs: int, seed: int) -> list[dict[str, Any]]:
-    """Findings for everything; the permitted error is divided by their number."""
+    """Findings for everything; the permitted error is divided by their number. One-run auditing has no power then."""
     from kinfolk.privacy import audits
     from kinfolk.privacy.attack import attack as attack_one
 
@@ -125,7 +127,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
     table = Table("name", "level", "view", "claim", "lower bound", "power", "verdict", title="Attacks on epsilon")
     for row in rows:
         power = "nothing released" if row["power"] is None else f"{row['power']:.2f}"
-        verdict = "[red]leaks more than claimed[/red]" if row["exceeded"] else "not refuted"
+        verdict = "[red]leaks more[/red]" if row["exceeded"] else "not refuted"
         view = row["view"] + (", sampled" if row.get("sampled") else "")
         table.add_row(
             row["name"], row["level"], view, f"{row['claim']:.3g}", f"{row['lower_bound']:.3g}", power, verdict

@@ -77,16 +77,17 @@ def from_rows(
     """A federation from a table: each client's rows are split at random, by `seed`, into training and test rows."""
     x, y, clients = np.asarray(x), np.asarray(y), np.asarray(clients)
     check_rows(x, y, clients)
+    generator = np.random.default_rng(seed)
     parts = []
     for client in sorted(set(clients.tolist())):
-        own = split_order(np.flatnonzero(clients == client), seed)
+        own = generator.permutation(np.flatnonzero(clients == client))
         kept = int(len(own) * (1 - test_fraction) + 1e-9)
         if kept < 1:
             raise DataError(
                 f"client {str(client)!r} has {len(own)} row(s), and test_fraction={test_fraction} leaves none for "
                 "training: drop the client, or lower test_fraction"
             )
-        parts.append((str(client), own[len(own) - kept :], own[: len(own) - kept]))
+        parts.append((str(client), own[:kept], own[kept:]))
     parts.sort(key=lambda part: (len(part[1]), part[0]))
     return Federation(
         name,
@@ -98,13 +99,6 @@ def from_rows(
         scaling,
         scaling_is_private,
     )
-
-
-def split_order(rows: np.ndarray, seed: int) -> np.ndarray:
-    """A client's rows shuffled by `seed`, test rows first: the same split as scikit-learn's `train_test_split`, which
-    the published code of School calls for each client.
-    """
-    return rows[np.random.default_rng([seed, int(rows[0])]).permutation(len(rows))]
 
 
 def check_rows(x: np.ndarray, y: np.ndarray, clients: np.ndarray) -> None:

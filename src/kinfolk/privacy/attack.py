@@ -15,7 +15,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import Any
 
 import jax
@@ -52,6 +51,8 @@ class Problem:
     """False where nothing is released at all, so that no noise could be wrong."""
     sampled: bool = False
     """Whether units take part by chance, and the claim counts on it."""
+    private: bool = True
+    """False for what is known to leak, and is here to be shown to."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,8 @@ class Finding:
     """How often the rejection set was hit: in the world where it is likely, and in the other."""
     exceeded: bool
     """Whether the claim is refuted."""
+    private: bool = True
+    """False for what is known to leak."""
     scores: tuple[np.ndarray, np.ndarray] = field(repr=False, default=(np.zeros(0), np.zeros(0)))
     """Scores without and with the canary, for the picture."""
     threshold: float = 0.0
@@ -127,7 +130,7 @@ def lower_bound(likely: Any, unlikely: Any, runs: int, delta: float, confidence:
         return np.maximum(np.log(high / at_most(unlikely, runs, error)), 0.0)
 
 
-def attack(problem: Problem, *, runs: int, confidence: float = 0.99, seed: int = 0) -> Finding:
+def attack(problem: Problem, *, runs: int, confidence: float = 0.99, seed: int = 0, with_power: bool = True) -> Finding:
     """Plays a problem `runs` times in each world and bounds epsilon from below."""
     if runs < 1:
         raise ValueError(f"runs={runs} must be at least 1")
@@ -135,11 +138,11 @@ def attack(problem: Problem, *, runs: int, confidence: float = 0.99, seed: int =
         raise ValueError(f"confidence={confidence} must lie between 0 and 1")
     play = Player(problem, seed)
     rule = problem.rule or find_rule(play, problem.delta, runs, confidence)
-    scores = tuple(play.scores(rule, present, runs) for present in (False, True))
+    scores = play.scores(rule, False, runs), play.scores(rule, True, runs)
     absent, present = (int((s > rule.threshold).sum()) for s in scores)
     likely, unlikely = (present, absent) if rule.likely_present else (absent, present)
     found = float(lower_bound(likely, unlikely, runs, problem.delta, confidence))
-    power, typical = _power(play, problem, runs, confidence) if problem.has_noise else (None, None)
+    power, typical = _power(play, problem, runs, confidence) if with_power and problem.has_noise else (None, None)
     return Finding(
         problem.name,
         problem.level,
@@ -155,6 +158,7 @@ def attack(problem: Problem, *, runs: int, confidence: float = 0.99, seed: int =
         typical,
         (likely / runs, unlikely / runs),
         found > problem.claim,
+        problem.private,
         scores,
         rule.threshold,
     )
@@ -173,7 +177,7 @@ class Player:
 
         @jax.jit
         def chunk(key: Array, present: Array, noise: Array) -> Array:
-            return jax.vmap(partial(observe, present=present, noise=noise))(jax.random.split(key, CHUNK))
+            return jax.vmap(observe, in_axes=(0, None, None))(jax.random.split(key, CHUNK), present, noise)
 
         self._chunk = chunk
 

@@ -87,6 +87,8 @@ class Game:
     clients: Clients
     cost: Cost | None
     uses: int
+    start: Callable[[Plan, Any, Array], State] = engine.start
+    step: Callable[[Plan, Any, Terms, Clients, State, Array], State] = engine.one_round
 
     @property
     def claim(self) -> float:
@@ -103,15 +105,11 @@ def canary_federation(level: str) -> Federation:
     return Federation("canary", tuple("abcd"), data, data, "number")
 
 
-def set_up(
-    algorithm: Algorithm, privacy: PrivacyLevel, *, batch_size: int | None = None, weights: np.ndarray | None = None
-) -> Game:
+def set_up(algorithm: Algorithm, privacy: PrivacyLevel, *, batch_size: int | None = None) -> Game:
     """Counts releases on the program, calibrates noise to them and states the cost, as a run does."""
     level, data = privacy.level, canary_federation(privacy.level)
     clients, _, widths, most_steps = lay_out([data], batch_size=batch_size, epochs=1, most_blocks=1)
     clients = trees.row(clients, 0)
-    if weights is not None:
-        clients = replace(clients, weights=jnp.asarray(weights, jnp.float32))
     plan = Plan(models.linear(FEATURES), level, widths, most_steps)
     sizes, size = data.train.sizes, FEATURES + 1
     nothing = {kind: np.zeros(CLIENTS, int) for kind in ("gradient", "update")}
@@ -141,25 +139,29 @@ def training_problem(
     view: str | None = None,
     epsilon: float = EPSILON,
     sampled: bool = False,
-    change: Callable[[Game], Game] = lambda game: game,
 ) -> Problem:
-    """An algorithm at a level, as seen from a view (the strongest, unless told). `change` plants a bug in the game.
+    """An algorithm at a level, as seen from a view (the strongest, unless told).
 
     `sampled`: at client level half of the clients take part in a round, at example level a batch is half of the rows.
     """
-    views = VIEWS.get(level)
-    if views is None:
+    if level not in VIEWS:
         raise ValueError(f"level={level!r} has nothing to attack: use one of {', '.join(VIEWS)}")
+    batch_size = ROWS // 2 if sampled and level == "example" else None
+    game = set_up(algorithm, level_for(level, epsilon, sampled), batch_size=batch_size)
+    return replace(problem_of(game, name, view), sampled=sampled)
+
+
+def problem_of(game: Game, name: str, view: str | None = None) -> Problem:
+    """A game as a problem, seen from a view of its level: the strongest, unless told."""
+    level, views = game.plan.level, VIEWS[game.plan.level]
     view = view or views[-1]
     if view not in views:
         raise ValueError(f"view={view!r} is not one of {', '.join(views)} (level={level!r})")
-    batch_size = ROWS // 2 if sampled and level == "example" else None
-    game = change(set_up(algorithm, level_for(level, epsilon, sampled), batch_size=batch_size))
-    observe = partial(_observe, game, view)
-    return Problem(name, level, view, game.claim, DELTA, observe, has_noise=game.cost is not None, sampled=sampled)
+    observe = partial(observe_run, game, view)
+    return Problem(name, level, view, game.claim, DELTA, observe, has_noise=game.cost is not None)
 
 
-def _observe(game: Game, view: str, key: Array, present: Array, noise: Array) -> Array:
+def observe_run(game: Game, view: str, key: Array, present: Array, noise: Array) -> Array:
     """One training run, and everything that the view has seen by its end."""
     plan, level = game.plan, game.plan.level
     terms, clients = _with_noise(game.terms, noise), game.clients
@@ -170,10 +172,10 @@ def _observe(game: Game, view: str, key: Array, present: Array, noise: Array) ->
         clients = replace(clients, blocks=(replace(rows, mask=mask),))
 
     def step(state: State, number: Array) -> tuple[State, Array]:
-        new = engine.one_round(plan, algorithm, terms, clients, state, number)
+        new = game.step(plan, algorithm, terms, clients, state, number)
         return new, _seen(plan, view, algorithm, terms, clients, state, new, number)
 
-    _, seen = jax.lax.scan(step, engine.start(plan, algorithm, key), jnp.arange(ROUNDS, dtype=jnp.int32))
+    _, seen = jax.lax.scan(step, game.start(plan, algorithm, key), jnp.arange(ROUNDS, dtype=jnp.int32))
     return seen.ravel()
 
 
@@ -203,14 +205,9 @@ def _seen(
             parts += [jnp.where(count == n, moved, 0) for n in range(plan.clients)]
             parts.append(cohort.present[others].astype(jnp.float32))
     elif view == "released_model":
-        message, _, _ = client_round(
-            plan.model,
-            plan.most_steps[0],
-            algorithm,
-            old.shared,
-            *trees.row((old.personal, clients.blocks[0], old.meters, terms.data, clients.sizes, clients.steps), TARGET),
-            number,
-        )
+        own: Any = (old.personal, clients.blocks[0], old.meters, terms.data, clients.sizes, clients.steps)
+        run: Any = partial(client_round, plan.model, plan.most_steps[0], algorithm, old.shared)
+        message, _, _ = run(*trees.row(own, TARGET), number)
         parts += [_flat(message), _flat(trees.row(new.personal[0], TARGET))]
     return jnp.concatenate(parts)
 
@@ -271,7 +268,7 @@ def wishart_as_published(epsilon: float = 0.1, delta: float = 1e-5) -> Problem:
 
     # An eigenvalue below 0 cannot happen with the canary; 1e-4 leaves room for float32.
     rule = Rule(np.zeros(1), np.ones(1), 1e-4, likely_present=False)
-    return Problem("wishart_as_published", "client", "published", epsilon, delta, observe, rule)
+    return Problem("wishart_as_published", "client", "published", epsilon, delta, observe, rule, private=False)
 
 
 def _models() -> Array:

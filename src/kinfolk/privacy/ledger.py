@@ -65,13 +65,18 @@ class Ledger:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(path, "a+b")  # noqa: SIM115
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LedgerError(f"ledger {path} is in use by another process: wait for it, or give another one") from None
+            self._file = open(path, "a+b", buffering=0)  # noqa: SIM115 - open as long as the ledger is
         except OSError as error:
             raise LedgerError(f"ledger {path} cannot be opened for writing: {error.strerror}") from error
-        self.lines, self._last = self._read()
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.lines, self._last = self._read()
+        except BlockingIOError:
+            self._file.close()
+            raise LedgerError(f"ledger {path} is in use by another process: wait for it, or give another one") from None
+        except BaseException:
+            self._file.close()
+            raise
 
     def __enter__(self) -> Ledger:
         return self
@@ -109,8 +114,9 @@ class Ledger:
         self._file.seek(0, os.SEEK_END)
         before = self._file.tell()
         try:
-            self._file.write(text)
-            self._file.flush()
+            left = memoryview(text)
+            while left:
+                left = left[self._file.write(left) :]
             os.fsync(self._file.fileno())
         except OSError as error:
             self._undo(before)
@@ -124,7 +130,8 @@ class Ledger:
         """Takes a half-written charge back, as far as the disk allows; a torn rest is dropped at the next opening."""
         with contextlib.suppress(OSError):
             os.ftruncate(self._file.fileno(), size)
-        self._file = open(os.devnull, "a+b")  # noqa: SIM115
+        with contextlib.suppress(OSError):
+            self._file.close()
 
     def charges(self, party: str, data: str, unit: str) -> list[tuple[str, Cost, int]]:
         """(run, cost, uses) of every line of this party on this data set."""

@@ -1,0 +1,119 @@
+"""What one unit may contribute, done wrong. Found by searching for a unit that moves the sum too far, or by attack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kinfolk import trees
+from kinfolk.algorithms.fedavg import FedAvg
+from kinfolk.privacy import clipping
+from kinfolk.privacy.audits import Game, level_for, problem_of, set_up
+from kinfolk.privacy.clipping import Sum, clip_one
+
+from .checking import Bug, found_by_attack, found_by_sensitivity
+
+SOUND = clipping.rows(lambda _, unit: unit)
+SIZES = np.array([0.5, 2.3, 0.5, 0.7], np.float32)
+"""Clients' weights; the target's is the second."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class OtherSum:
+    """A mechanism that sums something else than it was asked to."""
+
+    inner: Any
+    changed: Callable[[Sum], Sum] = field(metadata={"static": True})
+
+    @property
+    def sampling(self) -> Any:
+        return self.inner.sampling
+
+    def __call__(self, kind: str, meter: Any, what: Sum, *rest: Any) -> Any:
+        return self.inner(kind, meter, self.changed(what), *rest)
+
+
+def clip_forgotten(what: Sum) -> Sum:
+    return replace(what, clipped=lambda public, units, weights, clip: what.exact(public, units, weights))
+
+
+def clip_per_layer(what: Sum) -> Sum:
+    def clipped(public: Any, units: Any, weights: Any, clip: Any) -> Any:
+        each = jax.vmap(lambda unit, w: jax.tree.map(lambda leaf: clip_one(leaf, w, clip), unit))(units, weights)
+        return jax.tree.map(lambda leaf: leaf.sum(axis=0), each)
+
+    return replace(what, clipped=clipped)
+
+
+def not_a_number_passes(what: Sum) -> Sum:
+    """Clips by norm, and lets a contribution through whose norm is not a number or overflows."""
+
+    def one(unit: Any, weight: Any, clip: Any) -> Any:
+        norm = jnp.sqrt(trees.squared_norm(unit))
+        return trees.scale(weight * jnp.where(norm > clip, clip / norm, 1), unit)
+
+    def clipped(public: Any, units: Any, weights: Any, clip: Any) -> Any:
+        each = jax.vmap(one, in_axes=(0, 0, None))(units, weights, clip)
+        return jax.tree.map(lambda leaf: leaf.sum(axis=0), each)
+
+    return replace(what, clipped=clipped)
+
+
+def scaled_after_the_clip(what: Sum) -> Sum:
+    return replace(what, clipped=lambda *args: trees.scale(2.0, what.clipped(*args)))
+
+
+def weights_after_the_clip(what: Sum) -> Sum:
+    """For an inbox, whose units are pairs of a message and its weight."""
+
+    def clipped(public: Any, units: Any, weights: Any, clip: Any) -> Any:
+        def one(unit: Any, present: Any) -> Any:
+            return trees.scale(unit[1], clip_one(unit[0], present, clip))
+
+        each = jax.vmap(one)(units, weights)
+        return jax.tree.map(lambda leaf: leaf.sum(axis=0), each)
+
+    return replace(what, clipped=clipped)
+
+
+def _weighted_game() -> Game:
+    game = set_up(FedAvg(), level_for("client", 2.0, sampled=False))
+    return replace(game, clients=replace(game.clients, weights=jnp.asarray(SIZES)))
+
+
+def _with_sum(game: Game, changed: Callable[[Sum], Sum]) -> Game:
+    return replace(game, terms=replace(game.terms, inbox=OtherSum(game.terms.inbox, changed)))
+
+
+def _by_search(name: str, what: str, changed: Callable[[Sum], Sum]) -> Bug:
+    broken = changed(SOUND)
+    return Bug(name, what, "mechanism", lambda: found_by_sensitivity(broken), lambda: found_by_sensitivity(SOUND))
+
+
+def _by_attack(name: str, what: str, changed: Callable[[Sum], Sum]) -> Bug:
+    return Bug(
+        name,
+        what,
+        "attack",
+        lambda: found_by_attack(problem_of(_with_sum(_weighted_game(), changed), name)),
+        lambda: found_by_attack(problem_of(_weighted_game(), name)),
+    )
+
+
+BUGS = (
+    _by_search("clip forgotten", "contributions are summed as they are", clip_forgotten),
+    _by_search("per-layer clip", "each layer is clipped to the norm that is charged for all of them", clip_per_layer),
+    _by_search("NaN passes the clip", "a contribution whose norm is not a number is not clipped", not_a_number_passes),
+    _by_attack(
+        "weights after the clip", "clients are weighted by size after they were clipped", weights_after_the_clip
+    ),
+    _by_attack(
+        "scaling between clip and noise", "the clipped sum is doubled before noise is added", scaled_after_the_clip
+    ),
+)

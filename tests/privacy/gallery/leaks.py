@@ -1,0 +1,153 @@
+"""Algorithms that let data out beside the gates. The flow check must refuse each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from kinfolk import trees
+from kinfolk.algorithms.descend import descend
+from kinfolk.algorithms.fedavg import FedAvg
+from kinfolk.algorithms.local import Local
+from kinfolk.algorithms.mean_regularized import MeanRegularized
+
+from .checking import Bug, found_by_flow
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Changed:
+    """A sound algorithm with one of its functions replaced."""
+
+    inner: Any
+    new_client: Any = field(default=None, metadata={"static": True})
+    new_server: Any = field(default=None, metadata={"static": True})
+
+    def init(self, params: Any) -> Any:
+        return self.inner.init(params)
+
+    def init_client(self, shared: Any, slot: Any) -> Any:
+        return self.inner.init_client(shared, slot)
+
+    def client(self, shared: Any, personal: Any, gate: Any) -> Any:
+        return (self.new_client or type(self.inner).client)(self.inner, shared, personal, gate)
+
+    def server(self, shared: Any, inbox: Any) -> Any:
+        return (self.new_server or type(self.inner).server)(self.inner, shared, inbox)
+
+    def model(self, shared: Any, personal: Any) -> Any:
+        return self.inner.model(shared, personal)
+
+
+def actual_size_divisor(self: Any, shared: Any, inbox: Any) -> Any:
+    total, inbox = inbox.sum()
+    return trees.add(shared, trees.scale(1 / inbox._present.sum().astype(jnp.float32), total)), inbox
+
+
+def centred_before_the_clip(self: Any, shared: Any, inbox: Any) -> Any:
+    centred = jax.tree.map(lambda m: m - jnp.broadcast_to(m.mean(axis=0), m.shape), inbox._messages)
+    move, inbox = replace(inbox, _messages=centred).mean()
+    return trees.add(shared, move), inbox
+
+
+def noise_on_a_weighted_mean(self: Any, shared: Any, inbox: Any) -> Any:
+    """What a wrapper sees: one aggregate, already weighted, which it clips and noises as if it were one client."""
+    share = inbox._weights / inbox._weights.sum()
+    mean = jax.tree.map(lambda m: jnp.tensordot(share, m, 1)[None], inbox._messages)
+    one = jnp.ones(1, jnp.float32)
+    move, inbox = replace(inbox, _messages=mean, _weights=one, _present=jnp.ones(1, bool)).mean()
+    return trees.add(shared, move), inbox
+
+
+def strength_from_raw_variance(self: Any, shared: Any, personal: Any, gate: Any) -> Any:
+    strength = self.strength * jnp.var(gate._rows.y) / gate.size
+    trained, gate = descend(personal, gate, self.step_size, towards=shared, strength=strength)
+    return trees.subtract(trained, shared), trained, gate
+
+
+def cached_statistics(self: Any, shared: Any, personal: Any, gate: Any) -> Any:
+    """The bias starts from the client's raw mean label."""
+    (layer,) = personal
+    cached = ({**layer, "bias": jnp.broadcast_to(gate._rows.y.mean(), layer["bias"].shape)},)
+    trained, gate = descend(cached, gate, self.step_size)
+    return (), trained, gate
+
+
+def running_state(self: Any, shared: Any, inbox: Any) -> Any:
+    """The bias is normalised by a running mean of what the clients sent, next to the noisy update."""
+    move, inbox = inbox.mean()
+    (layer,), (message,) = trees.add(shared, move), inbox._messages
+    return ({**layer, "bias": 0.9 * layer["bias"] + 0.1 * message["bias"].mean(axis=0)},), inbox
+
+
+def raw_metric(self: Any, shared: Any, personal: Any, gate: Any) -> Any:
+    message, personal, gate = type(self).client(self, shared, personal, gate)
+    loss = jax.vmap(lambda x, y: gate._model.loss(shared, x, y))(gate._rows.x, gate._rows.y).mean()
+    (layer,) = message
+    return ({**layer, "bias": layer["bias"] + loss},), personal, gate
+
+
+def _bug(name: str, what: str, inner: Any, level: str, **changes: Any) -> Bug:
+    return Bug(
+        name,
+        what,
+        "flow",
+        lambda: found_by_flow(Changed(inner, **changes), level),
+        lambda: found_by_flow(Changed(inner), level),
+    )
+
+
+BUGS = (
+    _bug(
+        "actual-size divisor",
+        "the mean is divided by how many clients took part, which gives that number away",
+        FedAvg(),
+        "client",
+        new_server=actual_size_divisor,
+    ),
+    _bug(
+        "rows mixed before the clip",
+        "messages are centred by their mean before each is clipped",
+        FedAvg(),
+        "client",
+        new_server=centred_before_the_clip,
+    ),
+    _bug(
+        "noise after a weighted mean",
+        "a wrapper clips and noises the aggregate instead of each client",
+        FedAvg(),
+        "client",
+        new_server=noise_on_a_weighted_mean,
+    ),
+    _bug(
+        "raw variance in a strength",
+        "the strength is set from the raw variance of the client's labels",
+        MeanRegularized(),
+        "example",
+        new_client=strength_from_raw_variance,
+    ),
+    _bug(
+        "cache of raw statistics",
+        "the released model starts from the raw mean label",
+        Local(),
+        "example",
+        new_client=cached_statistics,
+    ),
+    _bug(
+        "running state",
+        "a running mean of raw messages, as in BatchNorm, is published beside the noisy update",
+        FedAvg(),
+        "client",
+        new_server=running_state,
+    ),
+    _bug(
+        "raw metric published",
+        "the message carries the training loss",
+        FedAvg(),
+        "example",
+        new_client=raw_metric,
+    ),
+)

@@ -1,0 +1,124 @@
+"""The command line, as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinfolk import cli, jobs
+from kinfolk.data.synthetic import synthetic_schools
+
+
+@pytest.fixture
+def kinfolk(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs the command line in this process; returns its exit code and what it printed."""
+    small = {"clients": 6, "features": 2, "least": 10, "most": 40}
+    monkeypatch.setitem(jobs.DATASETS, "synthetic_schools", lambda scaling, **o: synthetic_schools(**small, **o))
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["kinfolk", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return call
+
+
+def test_the_two_fixed_plans(kinfolk: Any) -> None:
+    words = "plan --level client --clients 205 --cohort 100 --rounds 1000 --noise-multiplier 5 --delta 0.004878 --json"
+    code, out, _ = kinfolk(*words.split())
+    assert code == 0
+    assert json.loads(out)["epsilon"] == pytest.approx(12.12, abs=0.01)
+    words = "plan --level example --rows 10000 --batch 100 --steps 1000 --epsilon 1 --delta 1e-5 --json"
+    answer = json.loads(kinfolk(*words.split())[1])
+    assert answer["noise_multiplier"] == pytest.approx(1.415, abs=0.001)
+    assert answer["version"] == 1
+
+
+def test_plan_in_words_warns_about_delta(kinfolk: Any) -> None:
+    words = "plan --level client --clients 205 --cohort 100 --rounds 1000 --noise-multiplier 5 --delta 0.01"
+    code, out, _ = kinfolk(*words.split())
+    assert code == 0
+    assert "epsilon if participation is seen" in out
+    assert "allow_large_delta" in out
+
+
+def test_check_lists_everything_and_is_clean(kinfolk: Any) -> None:
+    code, out, _ = kinfolk("check", "--json")
+    assert code == 0
+    assert json.loads(out)["passed"] is True
+    assert {row["level"] for row in json.loads(out)["results"]} == {"example", "client", "none"}
+    assert "mean_regularized" in kinfolk("check")[1]
+
+
+def test_train_and_compare(kinfolk: Any, tmp_path: Path) -> None:
+    short = ("--rounds", 4, "--output", tmp_path, "--delta", 1e-4)
+    code, out, _ = kinfolk("train", "--seed", 1, "--epsilon", 2, *short, "--json")
+    (row,) = json.loads(out)["results"]
+    assert code == 0
+    assert row["epsilon"] <= 2
+    assert Path(row["run"]).is_dir()
+    assert row["simulated"] is True
+    code, out, _ = kinfolk("compare", *short, "--seeds", 2)
+    assert code == 0
+    assert "mean_regularized" in out
+    assert "(simulated)" in out
+
+
+def test_train_from_a_file_and_resume_a_finished_run(kinfolk: Any, tmp_path: Path) -> None:
+    config = tmp_path / "e.toml"
+    config.write_text('seed = 1\n[privacy]\nlevel = "none"\n[[phases]]\nmethod = "fedavg"\nrounds = 2\n')
+    code, out, _ = kinfolk("train", config, "--output", tmp_path / "runs", "--json")
+    (row,) = json.loads(out)["results"]
+    assert code == 0
+    assert row["epsilon"] is None
+    code, out, _ = kinfolk("train", "--resume", row["run"], "--json")
+    assert (code, json.loads(out)["results"]) == (0, [row])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("train --epsilon 0 --json", "epsilon=0.0 must be above 0"),
+        ("train --level secret --epsilon 1 --json", "level='secret'"),
+        ("train --method averaging --json", "method='averaging'"),
+        ("train --data nowhere --json", "data='nowhere'"),
+        ("train missing.toml --json", "missing.toml cannot be read"),
+        ("train --resume nowhere --json", "not a run directory"),
+        ("plan --rows 10 --json", "exactly one"),
+        ("plan --rows 10 --rounds 3 --epsilon 1 --json", "belong to the other level"),
+        ("plan --level none --json", "level='none'"),
+        ("plan --wrong 3 --json", "No such option: --wrong"),
+    ],
+)
+def test_errors_have_one_shape(kinfolk: Any, words: str, message: str) -> None:
+    code, out, _ = kinfolk(*words.split())
+    answer = json.loads(out)
+    assert code in (1, 2)
+    assert answer["version"] == 1
+    assert message in answer["error"]["message"]
+    code, out, err = kinfolk(*words.removesuffix("--json").split())
+    assert "Error:" in err
+    assert "Traceback" not in err
+
+
+def test_help_teaches(kinfolk: Any) -> None:
+    assert "--resume" in kinfolk("train", "--help")[1]
+    assert "leave out one number" in kinfolk("plan", "--help")[1]
+
+
+def test_simulation_needs_jax_and_numpy_only() -> None:
+    """So that a job calibrated elsewhere runs where the accounting library is not."""
+    script = """
+import sys
+for name in ("dp_accounting", "typer", "rich", "mpmath"):
+    sys.modules[name] = None
+import kinfolk, kinfolk.simulation.engine, kinfolk.simulation.layout, kinfolk.algorithms, kinfolk.models
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,127 @@
+"""Models against independent computations."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kinfolk import models, trees
+from kinfolk.privacy import clipping
+from kinfolk.types import Model
+
+KEY = jax.random.key(1)
+
+
+def image_model() -> Model:
+    layers = (models.Conv(2, 3, 3, "SAME"), models.Relu(), models.MaxPool(2), models.Conv(3, 4, 2), models.Relu())
+    return models.sequential((*layers, models.Flatten(), models.Dense(36, 5)), "classes")
+
+
+MODELS = {
+    "linear": (models.linear(6), (6,), "number"),
+    "logistic": (models.logistic(6), (6,), "binary"),
+    "softmax": (models.softmax(6, 4), (6,), "classes"),
+    "mlp": (models.mlp(6, 4, (7, 5)), (6,), "classes"),
+    "mlp regression": (models.mlp(6, 1, (7,), "number"), (6,), "number"),
+    "cnn": (image_model(), (8, 8, 2), "classes"),
+}
+
+
+def batch(shape: tuple[int, ...], outcome: str, rows: int = 9) -> tuple[jax.Array, jax.Array]:
+    x = jax.random.normal(KEY, (rows, *shape))
+    labels = {
+        "number": jax.random.normal(KEY, (rows,)),
+        "binary": jnp.arange(rows) % 2,
+        "classes": jnp.arange(rows) % 4,
+    }
+    return x, labels[outcome]
+
+
+def params_of(model: Model) -> object:
+    """Nothing at zero, so that every gradient is there."""
+    params = model.init(KEY)
+    flat, back = trees.flatten(params)
+    return back(flat + 0.1 * jax.random.normal(jax.random.key(2), flat.shape))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("clip", [0.05, 1.0, 100.0])
+def test_book_keeping_equals_clipping_row_by_row(name: str, clip: float) -> None:
+    model, shape, outcome = MODELS[name]
+    params, examples = params_of(model), batch(shape, outcome)
+    weights = (jnp.arange(9) % 3 > 0).astype(jnp.float32)
+    keeping = clipping.gradients(model)
+    assert keeping.strategy == "book-keeping"
+    plain = clipping.rows(lambda p, example: jax.grad(model.loss)(p, *example))
+    found = keeping.clipped(params, examples, weights, jnp.float32(clip))
+    expected = plain.clipped(params, examples, weights, jnp.float32(clip))
+    scale = float(jnp.sqrt(trees.squared_norm(expected)))
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5 * scale)
+    exact = keeping.exact(params, examples, weights)
+    for a, b in zip(jax.tree.leaves(exact), jax.tree.leaves(plain.exact(params, examples, weights)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_row_that_is_not_finite_counts_as_nothing(name: str) -> None:
+    model, shape, outcome = MODELS[name]
+    params, (x, y) = params_of(model), batch(shape, outcome)
+    ones, clip = jnp.ones(9), jnp.float32(1)
+    without = clipping.gradients(model).clipped(params, (x, y), ones.at[4].set(0), clip)
+    for value in (jnp.nan, jnp.inf):
+        broken = (x.at[4].set(value), y)
+        for what in (clipping.gradients(model), clipping.rows(lambda p, e: jax.grad(model.loss)(p, *e))):
+            found = what.clipped(params, broken, ones, clip)
+            for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(without), strict=True):
+                np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_convolutions_agree_with_lax() -> None:
+    for padding in ("VALID", "SAME"):
+        layer = models.Conv(2, 3, 3, padding)
+        params = params_of_layer(layer)
+        x = jax.random.normal(KEY, (7, 8, 2))
+        kernel = params["weights"].reshape(3, 3, 2, 3)
+        expected = jax.lax.conv_general_dilated(
+            x[None], kernel, (1, 1), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )[0]
+        bias = jnp.broadcast_to(params["bias"], expected.shape)
+        np.testing.assert_allclose(layer.apply(params, x), expected + bias, rtol=1e-4, atol=1e-5)
+
+
+def params_of_layer(layer: models.Conv) -> dict[str, jax.Array]:
+    params = layer.init(KEY)
+    return {**params, "bias": jnp.arange(3, dtype=jnp.float32)}
+
+
+def test_pooling_cuts_the_remainder() -> None:
+    x = jnp.arange(25.0).reshape(5, 5, 1)
+    np.testing.assert_array_equal(models.MaxPool(2).apply({}, x)[..., 0], [[6, 8], [16, 18]])
+
+
+def test_losses_are_the_textbook_ones() -> None:
+    logits = jnp.array([1.0, -2.0, 0.5])
+    assert models.class_loss(logits, jnp.int32(2)) == pytest.approx(
+        -np.log(np.exp(0.5) / np.exp(logits).sum()), rel=1e-5
+    )
+    p = 1 / (1 + np.exp(-0.7))
+    assert models.binary_loss(jnp.float32(0.7), jnp.int32(1)) == pytest.approx(-np.log(p), rel=1e-5)
+    assert models.binary_loss(jnp.float32(0.7), jnp.int32(0)) == pytest.approx(-np.log(1 - p), rel=1e-5)
+    assert models.squared_error(jnp.float32(3), jnp.float32(1)) == 2
+
+
+def test_bring_your_own_model_is_clipped_row_by_row() -> None:
+    own = models.from_functions(lambda key: jnp.zeros(3), lambda w, x: jnp.tanh(w @ x), "number")
+    assert clipping.gradients(own).strategy == "rows"
+    with pytest.raises(ValueError, match="outcome='ranks'"):
+        models.from_functions(lambda key: 0, lambda w, x: x, "ranks")
+
+
+def test_named_networks_have_the_expected_sizes() -> None:
+    sizes = {name: trees.size(jax.eval_shape(m.init, KEY)) for name, (m, _, _) in MODELS.items()}
+    assert sizes["linear"] == 7
+    assert sizes["softmax"] == 28
+    assert trees.size(jax.eval_shape(models.cnn(28, 10).init, KEY)) == 160 + 16 * 9 * 32 + 32 + 25 * 32 * 10 + 10
