@@ -167,7 +167,8 @@ from pathlib import Path
 from kinfolk import jobs, train
 from kinfolk.data.synthetic import synthetic_schools
 from kinfolk.experiment import load
-jobs.DATASETS["synthetic_schools"] = lambda scaling, **o: synthetic_schools(clients=6, features=2, least=10, most=40, **o)
+small = dict(clients=6, features=2, least=10, most=40)
+jobs.DATASETS["synthetic_schools"] = lambda scaling, **o: synthetic_schools(**small, **o)
 output = Path(sys.argv[2])
 going = [p for p in output.glob("run-*")]
 progress = lambda done, total, numbers: print("done", done, flush=True)

@@ -113,7 +113,7 @@ def compare(
     clip: Annotated[float, typer.Option(help="Largest norm of one unit's contribution.")] = 1.0,
     rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 60,
     step_size: Annotated[float, typer.Option(help="Step size of local training.")] = 0.1,
-    strength: Annotated[float, typer.Option(help="Pull towards the shared model (mean_regularized).")] = 1.0,
+    strength: Annotated[float, typer.Option(help="Pull towards the shared model (mean_regularized).")] = 0.5,
     seed: Annotated[int, typer.Option(help="Comparisons are simulations: looking at results costs privacy.")] = 0,
     seeds: Annotated[int, typer.Option(help="Repetitions, computed together.")] = 5,
     output: Output = Path("runs"),

@@ -182,8 +182,8 @@ def build_algorithm(phase: Phase, level: str) -> Algorithm:
         raise ConfigError(f"{phase.method} cannot run at level={level!r}; it can at {', '.join(entry.levels)}")
     try:
         return entry.build(**phase.options)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{phase.method}: {error}") from None
 
 
 def as_sweep(tree: Any, points: int = 1) -> Any:

@@ -37,10 +37,10 @@ class World:
 
     def run(self, state: State | None = None, begin: int = 0, end: int = ROUNDS, seed: int = 0) -> State:
         """Round by round, compiled."""
-        state = start(self.plan, self.algorithm, jax.random.key(seed)) if state is None else state
+        now = start(self.plan, self.algorithm, jax.random.key(seed)) if state is None else state
         for number in range(begin, end):
-            state = STEP(self.plan, self.algorithm, self.terms, self.clients, state, jnp.int32(number))
-        return state
+            now = STEP(self.plan, self.algorithm, self.terms, self.clients, now, jnp.int32(number))
+        return now
 
 
 def tiny_federation(seed: int = 3) -> Federation:

@@ -48,7 +48,7 @@ def changed(row: int, value: float) -> np.ndarray:
         (changed(2, np.inf), Y, WHO, "row 2"),
         (X, np.where(Y == 3, np.nan, Y), WHO, "y has NaN"),
         (X.astype(str), Y, WHO, "encode text as numbers"),
-        (X, Y, ["alone"] + WHO[1:], r"client 'alone' has 1 row\(s\)"),
+        (X, Y, ["alone", *WHO[1:]], r"client 'alone' has 1 row\(s\)"),
     ],
 )
 def test_bad_rows_are_named(x: np.ndarray, y: np.ndarray, who: list[str], message: str) -> None:
@@ -57,7 +57,7 @@ def test_bad_rows_are_named(x: np.ndarray, y: np.ndarray, who: list[str], messag
 
 
 def test_a_client_with_one_row_can_train_without_a_test_row() -> None:
-    fed = from_rows(X, Y, ["alone"] + WHO[1:], test_fraction=0.0)
+    fed = from_rows(X, Y, ["alone", *WHO[1:]], test_fraction=0.0)
     assert fed.train.sizes.tolist() == [1, 3, 6]
 
 

@@ -267,8 +267,7 @@ def test_marks_pass_through_indices_selects_and_loops() -> None:
 def test_a_scan_carries_a_mark_from_one_turn_to_the_next() -> None:
     def shifted(data):
         def turn(carry, _):
-            first, second = carry
-            return (second, second), None
+            return (carry[1], carry[1]), None
 
         (first, _), _ = jax.lax.scan(turn, (jnp.float32(0), data.sum()), None, length=2)
         return first

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
+from kinfolk.algorithms.schedules import at
 from kinfolk.privacy.gates import DataGate
 from kinfolk.types import Params, Value
 
@@ -21,8 +22,10 @@ def descend(
     """One round's local gradient steps from `params`, each followed by a pull `towards` another model.
 
     The pull is data-free and implicit (a proximal step): `w <- c + (u - c) / (1 + step_size * strength)`, which is
-    stable for every strength and equals the centre c when the strength is infinite.
+    stable for every strength and equals the centre c when the strength is infinite. Step size and strength may be
+    schedules over rounds.
     """
+    step_size, strength = at(step_size, gate.round), at(strength, gate.round)
 
     def step(carry: tuple[Params, DataGate], number: Array) -> tuple[tuple[Params, DataGate], None]:
         params, gate = carry

@@ -8,6 +8,7 @@ from typing import Any
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.local import Local
 from kinfolk.algorithms.mean_regularized import MeanRegularized
+from kinfolk.algorithms.schedules import Schedule
 from kinfolk.privacy.levels import LEVELS
 from kinfolk.types import Algorithm
 
@@ -27,10 +28,11 @@ class Entry:
         return {f.name: f.default for f in fields(self.make)}
 
     def build(self, **options: Any) -> Algorithm:
+        """The algorithm; a number given as a table {start, factor, every} is a schedule over rounds."""
         unknown = sorted(set(options) - set(self.options()))
         if unknown:
             raise ValueError(f"{self.name} has no option {unknown[0]!r}; it has {', '.join(self.options())}")
-        return self.make(**options)
+        return self.make(**{key: Schedule(**v) if isinstance(v, dict) else v for key, v in options.items()})
 
 
 REGISTRY: dict[str, Entry] = {

@@ -13,7 +13,7 @@ def synthetic_schools(
     features: int = 8,
     least: int = 15,
     most: int = 250,
-    spread: float = 0.15,
+    spread: float = 0.25,
     noise: float = 0.3,
     test_fraction: float = 0.2,
     seed: int = 0,

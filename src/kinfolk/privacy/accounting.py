@@ -74,6 +74,33 @@ def _plain_gaussian(paid: Sequence[Charge], delta: float) -> float:
     return gaussian_mechanism.get_epsilon_gaussian(sigma / _distance(paid[0][0]), delta)
 
 
+def epsilon_if_coins_are_seen(charges: Iterable[Charge], delta: float) -> float:
+    """Epsilon against somebody who sees who takes part in which round: no amplification by sampling.
+
+    A unit takes part in Binomial(uses, rate) rounds; given that number the releases are plain Gaussians, and delta is
+    the mean over it. Several different costs are bounded as if every unit always took part.
+    """
+    charges = [(cost, uses) for cost, uses in charges if uses]
+    costs = {cost for cost, _ in charges}
+    if not charges:
+        return 0.0
+    if len(costs) > 1:
+        return _plain_gaussian(charges, delta)
+    (cost,), uses = costs, sum(uses for _, uses in charges)
+    counts = np.arange(uses + 1)
+    chances = stats.binom.pmf(counts, uses, cost.rate)
+    mu = np.sqrt(counts[1:]) * _distance(cost) / cost.noise_multiplier
+
+    def excess(eps: float) -> float:
+        first, second = special.log_ndtr(mu / 2 - eps / mu), eps + special.log_ndtr(-mu / 2 - eps / mu)
+        return float(chances[1:] @ (np.exp(first) - np.exp(second))) - delta
+
+    if excess(0.0) <= 0:
+        return 0.0
+    high = float(mu[-1] ** 2 / 2 + 40 * mu[-1] + 10)
+    return float(optimize.brentq(excess, 0.0, high, xtol=1e-9)) + 1e-8  # type: ignore[arg-type]
+
+
 def _distance(cost: Cost) -> float:
     """How far one unit moves a sum, in clip norms."""
     return 2.0 if cost.relation == "replace_one" else 1.0

@@ -118,13 +118,12 @@ def _bookkeeping(model: Model, params: Params, examples: Tree, weights: Array, c
     outputs, inputs = (
         jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, jnp.nan), t) for t in (outputs, inputs)
     )
-    squared = jnp.zeros_like(weights)
-    for layer, a, g in zip(model.layers, inputs, outputs, strict=True):
-        if isinstance(layer, Dense):
-            squared += (1 + jnp.square(a).sum(1)) * jnp.square(g).sum(1)
-        elif isinstance(layer, Conv):
-            a, g = (leaf.reshape(leaf.shape[0], -1, leaf.shape[-1]) for leaf in (a, g))
-            squared += jnp.square(jnp.einsum("npi,npo->nio", a, g)).sum((1, 2)) + jnp.square(g.sum(1)).sum(1)
+    squared_norms = [
+        jnp.square(_layer_norm(layer, a, g))
+        for layer, a, g in zip(model.layers, inputs, outputs, strict=True)
+        if isinstance(layer, Dense | Conv)
+    ]
+    squared = sum(squared_norms, jnp.zeros_like(weights))
     factors = weights * clip_factor(squared, clip)
 
     def weighted(layer: object, a: Tree, g: Tree) -> Tree:
@@ -136,3 +135,19 @@ def _bookkeeping(model: Model, params: Params, examples: Tree, weights: Array, c
         return {"weights": jnp.einsum("npi,npo->io", a, g), "bias": g.sum((0, 1))}
 
     return tuple(weighted(*parts) for parts in zip(model.layers, inputs, outputs, strict=True))
+
+
+def _layer_norm(layer: Dense | Conv, inputs: Array, outputs: Array) -> Array:
+    """Norm of one layer's gradient for every example, from its inputs and the gradients at its outputs.
+
+    Output gradients are scaled by their largest value first: squares of small ones are 0 in float32, however large the
+    inputs they are multiplied with.
+    """
+    a, g = (leaf.reshape(leaf.shape[0], -1, leaf.shape[-1]) for leaf in (inputs, outputs))
+    largest = jnp.maximum(jnp.abs(g).max((1, 2)), 1e-30)
+    g = g / largest[:, None, None]
+    if isinstance(layer, Dense):
+        squared = (1 + jnp.square(a).sum((1, 2))) * jnp.square(g).sum((1, 2))
+    else:
+        squared = jnp.square(jnp.einsum("npi,npo->nio", a, g)).sum((1, 2)) + jnp.square(g.sum(1)).sum(1)
+    return largest * jnp.sqrt(squared)

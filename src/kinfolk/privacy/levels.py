@@ -70,6 +70,10 @@ class PrivacyLevel:
             raise ValueError(f"epsilon={self.epsilon} must be above 0; for no privacy at all use level='none'")
         if self.cohort is not None and not self.cohort > 0:
             raise ValueError(f"cohort={self.cohort} must be above 0: it is the expected number of clients in a round")
+        if self.cohort is not None and self.level == "example":
+            raise ValueError(
+                "cohort belongs to level='client': at example level every client takes part in every round"
+            )
         if self.budgets and self.level != "example":
             raise ValueError("budgets of single clients exist at level='example' only")
 

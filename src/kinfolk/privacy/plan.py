@@ -93,7 +93,7 @@ def plan(
         plan.own_delta,
         name,
         delta_warning(plan.own_delta, plan.units, words["units"]),
-        replace(plan, sample=plan.units).spent() if level == "client" else None,
+        plan.spent_if_seen() if level == "client" else None,
     )
 
 
@@ -118,6 +118,10 @@ class _Plan:
     def spent(self) -> float:
         cost = Cost("gaussian", self.noise_multiplier, self.rate, self.relation)
         return accounting.epsilon([(cost, self.uses)], self.own_delta)
+
+    def spent_if_seen(self) -> float:
+        cost = Cost("gaussian", self.noise_multiplier, self.rate, self.relation)
+        return accounting.epsilon_if_coins_are_seen([(cost, self.uses)], self.own_delta)
 
     def fits(self) -> bool:
         return self.spent() <= self.epsilon

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,9 +67,8 @@ def statement(
         "not_private": [] if scaling_is_private else [f"features were scaled with raw statistics ({scaling})"],
     }
     if level.level == "client":
-        seen = [(replace(line.cost, rate=1.0, delta=0.0), line.uses) for line in lines]
-        delta = next(iter(deltas.values()))
-        result["epsilon_if_participation_is_seen"] = accounting.epsilon(seen, delta, adaptive=other_runs)
+        charges, delta = [(line.cost, line.uses) for line in lines], next(iter(deltas.values()))
+        result["epsilon_if_participation_is_seen"] = accounting.epsilon_if_coins_are_seen(charges, delta)
         result["not_covered"].append("the aggregator, which sees each round's messages before noise is added")
     if level.level == "none":
         result["not_private"].append("training adds no noise")

@@ -1,0 +1,38 @@
+"""Numbers that change from round to round, in a way fixed beforehand.
+
+>>> float(at(Schedule(0.1, factor=0.5, every=200), 450))
+0.02500000037252903
+>>> at(0.1, 450)
+0.1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from kinfolk.types import Value
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Schedule:
+    """`start`, multiplied by `factor` after every `every` rounds."""
+
+    start: Value
+    factor: Value = 0.5
+    every: Value = 100
+
+    def __post_init__(self) -> None:
+        if isinstance(self.every, int | float) and not self.every >= 1:
+            raise ValueError(f"every={self.every} must be at least 1 round")
+
+
+def at(value: Value, number: Value) -> Value:
+    """The value in round `number`, of a schedule or of a plain number."""
+    if not isinstance(value, Schedule):
+        return value
+    turns = jnp.floor(jnp.asarray(number, jnp.float32) / value.every)
+    return value.start * jnp.power(jnp.asarray(value.factor, jnp.float32), turns)
