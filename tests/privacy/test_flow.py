@@ -17,6 +17,7 @@ from kinfolk.algorithms.mean_regularized import MeanRegularized
 from kinfolk.privacy.check_all import small_rows, small_terms
 from kinfolk.privacy.checks import RoundCheck, check_round
 from kinfolk.privacy.flow import CLEAN, MARKED, ROWS, check
+from kinfolk.privacy.mechanisms import ExactSum, Sampling
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.types import Model
 
@@ -182,7 +183,107 @@ class BatchSize(FedAvg):
         return trees.scale(1 / gate._rows.mask.sum().astype(jnp.float32), message), personal, gate
 
 
+@register
+class SameGateTwice(FedAvg):
+    """Asks the same gate twice: both answers carry the same noise, and their difference none."""
+
+    def client(self, shared, personal, gate):
+        first, _ = gate.gradient(shared)
+        second, gate = gate.gradient(trees.add(shared, shared))
+        return trees.subtract(first, second), (), gate
+
+
+@register
+class StaleGate(FedAvg):
+    """Hands back the gate from before the query, so that the next round uses the same noise."""
+
+    def client(self, shared, personal, gate):
+        gradient, _ = gate.gradient(shared)
+        return gradient, (), gate
+
+
+@register
+class StaleGateInALoop(FedAvg):
+    """Forgets to carry the gate through a loop: every step has the same noise."""
+
+    def client(self, shared, personal, gate):
+        def step(params, _):
+            gradient, _ = gate.gradient(params)
+            return trees.subtract(params, gradient), None
+
+        params, _ = jax.lax.scan(step, shared, None, length=3)
+        return trees.subtract(params, shared), (), gate
+
+
+@register
+class StaleCarry(FedAvg):
+    """Carries the gate through a loop, but the old one."""
+
+    def client(self, shared, personal, gate):
+        def step(carry, _):
+            params, gate = carry
+            gradient, _ = gate.gradient(params)
+            return (trees.subtract(params, gradient), gate), None
+
+        (params, gate), _ = jax.lax.scan(step, (shared, gate), None, length=3)
+        return trees.subtract(params, shared), (), gate
+
+
+@register
+class TurnedBackCounter(FedAvg):
+    """Counts down again after a query."""
+
+    def client(self, shared, personal, gate):
+        message, personal, gate = FedAvg.client(self, shared, personal, gate)
+        uses = {kind: count - 1 for kind, count in gate._meter.uses.items()}
+        return message, personal, replace(gate, _meter=replace(gate._meter, uses=uses))
+
+
+@register
+class QuieterNoise(FedAvg):
+    """Turns the noise down before a query."""
+
+    def client(self, shared, personal, gate):
+        quiet = replace(gate._mechanism, noise_multiplier=gate._mechanism.noise_multiplier * 0.1)
+        return FedAvg.client(self, shared, personal, replace(gate, _mechanism=quiet))
+
+
+@register
+class NoSampling(FedAvg):
+    """Skips the coins that the account relies on."""
+
+    def client(self, shared, personal, gate):
+        all_rows = replace(gate._mechanism, sampled_here=False)
+        return FedAvg.client(self, shared, personal, replace(gate, _mechanism=all_rows))
+
+
+@register
+class OwnKey(FedAvg):
+    """Brings its own, known, noise key."""
+
+    def client(self, shared, personal, gate):
+        known = replace(gate._meter, noise=jax.random.key(0))
+        return FedAvg.client(self, shared, personal, replace(gate, _meter=known))
+
+
+@register
+class ExactMechanism(FedAvg):
+    """Swaps the mechanism at the gate for one without noise."""
+
+    def client(self, shared, personal, gate):
+        return FedAvg.client(self, shared, personal, replace(gate, _mechanism=ExactSum(Sampling(jnp.float32(1)))))
+
+
 LEAKS = [
+    (SameGateTwice, "example", "share noise"),
+    (StaleGate, "example", "not the latest"),
+    (StaleGateInALoop, "example", "share noise"),
+    (StaleCarry, "example", "share noise"),
+    (TurnedBackCounter, "example", "not the latest"),
+    (QuieterNoise, "example", "mechanism was changed"),
+    (NoSampling, "example", "another mechanism"),
+    (OwnKey, "example", "keys"),
+    (ExactMechanism, "example", "the message depends on data"),
     (RawMessage, "example", "the message depends on data"),
     (RawSharedState, "client", "the shared state depends on data"),
     (RawPersonalState, "example", "the personal state depends on data"),

@@ -1,7 +1,7 @@
 """A federation's data: rows of all clients, split into training and test parts, padded into arrays.
 
 >>> import numpy as np
->>> fed = from_rows(np.ones((6, 2)), np.arange(6.0), ["a", "b"] * 3, test_fraction=0.34)
+>>> fed = from_rows(np.ones((6, 2)), np.arange(6.0), ["a", "b"] * 3, test_fraction=0.3)
 >>> fed.ids, fed.train.sizes.tolist()
 (('a', 'b'), [2, 2])
 """

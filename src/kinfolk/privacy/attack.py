@@ -28,7 +28,7 @@ CHUNK = 4096
 PILOT_RUNS = 8 * CHUNK
 """Per world: one half finds the direction, the other half the threshold."""
 POWER_RUNS = 4 * CHUNK
-RIDGE = 1e-6
+RIDGE = 1e-9
 """Added to a correlation matrix before it is inverted. Small, because a direction without noise is a leak."""
 
 

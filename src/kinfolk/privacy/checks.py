@@ -9,9 +9,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from kinfolk.privacy.flow import CLEAN, MARKED, ROWS, check, must_be_clean
+from kinfolk.privacy.flow import (
+    CLEAN,
+    COUNTER,
+    KEY,
+    MARKED,
+    ROWS,
+    TERMS,
+    Report,
+    check,
+    must_be_clean,
+    must_be_counters,
+)
 from kinfolk.privacy.levels import CLEAN as MUST_BE_CLEAN
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
+from kinfolk.privacy.mechanisms import Mechanism
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
 from kinfolk.simulation.rounds import client_round, server_round
 from kinfolk.types import Algorithm, Model
@@ -62,15 +74,15 @@ def check_round(
     def meter(kinds: tuple[str, ...], tape: Tape | None) -> tuple[Meter, Meter]:
         shapes = jax.eval_shape(lambda k: new_meter(k, kinds), key)
         shapes = Meter(shapes.noise, shapes.coins, shapes.uses, shapes.draws, tape)
-        marks = jax.tree.map(lambda _: CLEAN, shapes)
-        return shapes, Meter(MARKED, MARKED, marks.uses, marks.draws, jax.tree.map(lambda _: MARKED, tape))  # type: ignore
+        counters = dict.fromkeys(kinds, COUNTER)
+        return shapes, Meter(KEY, KEY, counters, CLEAN, jax.tree.map(lambda _: KEY, tape))  # type: ignore[arg-type]
 
     own, own_marks = meter(DATA_KINDS[level], tapes[0])
     kept = CLEAN if "personal" in clean else MARKED
     client = check(
         lambda *args: client_round(model, most_steps, *args),
         (algorithm, shared, personal, rows, own, terms.data, real, slot, number),
-        (CLEAN, CLEAN, kept, ROWS, own_marks, CLEAN, CLEAN, CLEAN, CLEAN),
+        (CLEAN, CLEAN, kept, ROWS, own_marks, TERMS, CLEAN, CLEAN, CLEAN),
     )
     reports = [client]
     server_releases: dict[str, int] = {}
@@ -81,7 +93,8 @@ def check_round(
         if "personal" in clean:
             must_be_clean(client, "the personal state", personal_marks)
         if level != "none":
-            must_be_clean(client, "the number of releases", (meter_marks.uses, meter_marks.draws))
+            must_be_counters(client, meter_marks.uses)
+            must_be_same_form(client, terms.data)
         message = jax.eval_shape(
             lambda *args: client_round(model, most_steps, *args)[0],
             *(algorithm, shared, personal, rows, own, terms.data, real, slot, number),
@@ -102,12 +115,13 @@ def check_round(
                 real,
                 number,
             ),
-            (CLEAN, CLEAN, seen, seen, seen, their_marks, CLEAN, CLEAN, CLEAN),
+            (CLEAN, CLEAN, seen, seen, seen, their_marks, TERMS, CLEAN, CLEAN),
         )
         reports.append(server)
         if server.labels is not None and "shared" in clean:
             must_be_clean(server, "the shared state", server.labels[0])
-            must_be_clean(server, "the number of releases", server.labels[1].uses)
+            must_be_counters(server, server.labels[1].uses)
+            must_be_same_form(server, terms.inbox)
         server_releases = server.releases
     violations = tuple(dict.fromkeys(text for report in reports for text in report.violations))
     if level == "none":
@@ -115,3 +129,9 @@ def check_round(
     program = hashlib.sha256("".join(report.program for report in reports).encode()).hexdigest()
     sizes = {kind: size for report in reports for kind, size in report.sizes.items()}
     return RoundCheck(violations, client.releases, server_releases, sizes, program)
+
+
+def must_be_same_form(report: Report, mechanism: Mechanism) -> None:
+    """Adds a violation if a release was made by a mechanism of another kind, relation or capacity than the gate's."""
+    if any(form != str(jax.tree.structure(mechanism)) for forms in report.forms.values() for form in forms):
+        report.violations.append("a release was made by another mechanism than the one at the gate")

@@ -1,8 +1,10 @@
 """Follows data through the traced program: what is marked leaves only through a release, and releases are counted.
 
 Inputs that hold data, and keys, coins and masks, are marked; so are constants, which may be data frozen at trace time.
-Every operation passes marks on. Only a release clears them, and only if (i) everything else it reads is clean, and
-(ii) its rows reach it untouched, one unit per row: nothing may mix rows before they are clipped.
+Every operation passes marks on. Only a release clears them, and only if (i) everything else it reads is clean, (ii) its
+rows reach it untouched, one unit per row: nothing may mix rows before they are clipped, (iii) its keys and the numbers
+of its mechanism are those the gate came with, and (iv) its counter was used by no other release: a counter is a token
+that a release spends and gives back advanced, so noise is never used twice and every release is counted.
 
 It does not see sensitivities, shapes, Python control flow, the engine's gather and scatter, time, memory or logs.
 """
@@ -20,8 +22,19 @@ from jax.extend import core
 
 from kinfolk.privacy.release import PrivacyError, release_p
 
-CLEAN, ROWS, MARKED = 0, 1, 2
-"""ROWS: raw, one privacy unit per row of the leading axis. Any operation on rows makes them MARKED."""
+CLEAN, ROWS, MARKED, KEY, TERMS, COUNTER = "clean", "rows", "marked", "key", "terms", "counter"
+"""ROWS: raw, one privacy unit per row of the leading axis. KEY: a noise or coin key. Any operation on these two makes
+them MARKED. TERMS: a mechanism's numbers; COUNTER: a meter's uses. Both are clean, and lose their label when changed.
+"""
+PRIVATE = (ROWS, MARKED, KEY)
+
+
+@dataclass(frozen=True, eq=False)
+class Token:
+    """The value of a counter at one point of the program; compared by identity."""
+
+
+Label = str | Token
 
 
 @dataclass
@@ -34,6 +47,8 @@ class Report:
     """Most releases of each kind that one call can make."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Most scalars in one release of each kind."""
+    forms: dict[str, set[str]] = field(default_factory=dict)
+    """Shapes of the mechanisms that made them."""
     violations: list[str] = field(default_factory=list)
     program: str = ""
     """Hash of the traced program."""
@@ -56,42 +71,52 @@ def check(function: Any, arguments: Sequence[Any], labels: Sequence[Any]) -> Rep
         return report
     marks = [mark for argument, label in zip(arguments, labels, strict=True) for mark in _spread(label, argument)]
     walker = _Walker(report)
-    outputs, report.releases = walker.walk(closed, marks)
-    report.labels = jax.tree.unflatten(jax.tree.structure(shapes), outputs)
+    tokens = [Token() if mark == COUNTER else mark for mark in marks]
+    outputs, report.releases = walker.walk(closed, tokens)
+    shown = [(CLEAN if mark in walker.spent else COUNTER) if isinstance(mark, Token) else mark for mark in outputs]
+    report.labels = jax.tree.unflatten(jax.tree.structure(shapes), shown)
     text = re.sub(r" at 0x[0-9a-f]+", "", str(closed))
     report.program = hashlib.sha256(text.encode()).hexdigest()
     return report
 
 
-def _spread(label: Any, argument: Any) -> list[int]:
-    """One mark per leaf of `argument`, from a prefix tree of labels."""
-    if isinstance(label, int):
+def _spread(label: Any, argument: Any) -> list[Label]:
+    """One label per leaf of `argument`, from a prefix tree of labels."""
+    if isinstance(label, str):
         return [label] * len(jax.tree.leaves(argument))
     return jax.tree.leaves(jax.tree.map(lambda mark, part: jax.tree.map(lambda _: mark, part), label, argument))
 
 
 def must_be_clean(report: Report, what: str, labels: Any) -> None:
-    """Adds a violation if any of `labels` is marked."""
-    if any(mark != CLEAN for mark in jax.tree.leaves(labels)):
+    """Adds a violation if any of `labels` is private."""
+    if any(mark in PRIVATE for mark in jax.tree.leaves(labels)):
         report.violations.append(f"{what} depends on data other than through a release")
+
+
+def must_be_counters(report: Report, labels: Any) -> None:
+    """Adds a violation unless all labels are counters that no release has used up."""
+    if any(mark != COUNTER for mark in jax.tree.leaves(labels)):
+        report.violations.append("the counters that come back are not the latest: use the gate that a query returns")
 
 
 @dataclass
 class _Walker:
     report: Report
+    spent: set[Label] = field(default_factory=set)
+    """Counters that a release has used, or that a loop only lends."""
 
     def violate(self, equation: Any, text: str) -> None:
         found = f"{text}{_place(equation)}"
         if found not in self.report.violations:
             self.report.violations.append(found)
 
-    def walk(self, closed: Any, marks: Sequence[int]) -> tuple[list[int], dict[str, int]]:
+    def walk(self, closed: Any, marks: Sequence[Label]) -> tuple[list[Label], dict[str, int]]:
         """Labels of the outputs of a closed program, and the releases it makes."""
         jaxpr = closed.jaxpr
-        known: dict[Any, int] = dict(zip(jaxpr.invars, marks, strict=True))
+        known: dict[Any, Label] = dict(zip(jaxpr.invars, marks, strict=True))
         known.update(dict.fromkeys(jaxpr.constvars, MARKED))
 
-        def read(atom: Any) -> int:
+        def read(atom: Any) -> Label:
             if isinstance(atom, core.Literal):
                 return CLEAN if getattr(atom.val, "ndim", 0) == 0 else MARKED
             return known[atom]
@@ -103,7 +128,7 @@ class _Walker:
             _add(total, releases)
         return [read(atom) for atom in jaxpr.outvars], total
 
-    def step(self, equation: Any, marks: list[int]) -> tuple[list[int], dict[str, int]]:
+    def step(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         name, outputs = equation.primitive.name, len(equation.outvars)
         if equation.primitive is release_p:
             return self.release(equation, marks)
@@ -114,7 +139,7 @@ class _Walker:
         if name == "cond":
             return self.branches(equation, marks)
         if "callback" in name or "debug" in name or "outfeed" in name:
-            if max(marks, default=CLEAN) > CLEAN:
+            if _mixed(marks) == MARKED:
                 self.violate(equation, f"{name} shows a value that depends on data")
             return [MARKED] * outputs, {}
         inner = [closed for closed in _programs(equation) if len(closed.jaxpr.invars) == len(marks)]
@@ -122,37 +147,59 @@ class _Walker:
             return self.walk(inner[0], marks)
         if any(_has_release(closed) for closed in _programs(equation)):
             self.violate(equation, f"a release inside {name!r}, which the check cannot follow")
-        mixed = MARKED if max(marks, default=CLEAN) > CLEAN or any(c.consts for c in _programs(equation)) else CLEAN
-        return [mixed] * outputs, {}
+        frozen = any(closed.consts for closed in _programs(equation))
+        return [MARKED if frozen else _mixed(marks)] * outputs, {}
 
-    def release(self, equation: Any, marks: list[int]) -> tuple[list[int], dict[str, int]]:
-        first, last = equation.params["secrets"], equation.params["secrets"] + equation.params["units"]
-        before = len(self.report.violations)
-        if any(mark == MARKED for mark in marks[first:last]):
+    def release(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
+        keys, counter, units, terms, public = _split(marks, equation.params["sizes"])
+        kind, before = equation.params["kind"], len(self.report.violations)
+        if any(mark != KEY for mark in keys):
+            self.violate(equation, "a release does not use the keys its gate came with")
+        if not isinstance(counter[0], Token) or counter[0] in self.spent:
+            self.violate(equation, "two releases would share noise: use the gate that a query returns")
+        if any(mark in (MARKED, KEY) for mark in units):
             self.violate(equation, "rows were changed or mixed before they reached a release")
-        if any(mark != CLEAN for mark in marks[last:]):
+        if any(mark != TERMS for mark in terms):
+            self.violate(equation, "a mechanism was changed inside the program")
+        if any(mark in PRIVATE for mark in public):
             self.violate(equation, "a release reads something besides its rows that depends on data")
         for problem in _problems_inside(equation.params["program"]):
             self.violate(equation, problem)
+        self.spent.add(counter[0])
         ok = len(self.report.violations) == before
-        kind, size = equation.params["kind"], sum(variable.aval.size for variable in equation.outvars)
+        size = sum(variable.aval.size for variable in equation.outvars[1:])
         self.report.sizes[kind] = max(size, self.report.sizes.get(kind, 0))
-        return [CLEAN if ok else MARKED] * len(equation.outvars), {kind: 1}
+        self.report.forms.setdefault(kind, set()).add(equation.params["form"])
+        return [Token(), *[CLEAN if ok else MARKED] * (len(equation.outvars) - 1)], {kind: 1}
 
-    def scan(self, equation: Any, marks: list[int]) -> tuple[list[int], dict[str, int]]:
+    def scan(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         constants, carried = equation.params["num_consts"], equation.params["num_carry"]
         fixed, carry = marks[:constants], marks[constants : constants + carried]
-        slices = [MARKED if mark else CLEAN for mark in marks[constants + carried :]]
-        while True:  # marks only grow, so this ends
-            outputs, releases = self.walk(equation.params["jaxpr"], [*fixed, *carry, *slices])
-            joined = [_join(a, b) for a, b in zip(carry, outputs[:carried], strict=True)]
-            if joined == carry:
+        slices = [_mixed([mark]) for mark in marks[constants + carried :]]
+        self.lend(fixed)
+        while True:  # labels only get worse, so this ends
+            entering = [Token() if isinstance(mark, Token) else mark for mark in carry]
+            outputs, releases = self.walk(equation.params["jaxpr"], [*fixed, *entering, *slices])
+            leaving = [self.settled(mark) for mark in outputs[:carried]]
+            joined = [_join(a, b) for a, b in zip(map(_kind_of, carry), map(_kind_of, leaving), strict=True)]
+            if joined == [_kind_of(mark) for mark in carry]:
                 break
-            carry = joined
-        stacked = [MARKED if mark else CLEAN for mark in outputs[carried:]]
-        return [*carry, *stacked], {kind: count * equation.params["length"] for kind, count in releases.items()}
+            carry = [mark if _kind_of(mark) == label else label for mark, label in zip(carry, joined, strict=True)]
+        if any(isinstance(mark, Token) for mark in marks[constants : constants + carried]) and releases:
+            self.spent.update(mark for mark in carry if isinstance(mark, Token))
+        last = [Token() if isinstance(mark, Token) else mark for mark in carry]
+        stacked = [_mixed([mark]) for mark in outputs[carried:]]
+        return [*last, *stacked], {kind: count * equation.params["length"] for kind, count in releases.items()}
 
-    def loop(self, equation: Any, marks: list[int]) -> tuple[list[int], dict[str, int]]:
+    def lend(self, marks: Sequence[Label]) -> None:
+        """Counters that every turn of a loop sees at the same value cannot be spent in it."""
+        self.spent.update(mark for mark in marks if isinstance(mark, Token))
+
+    def settled(self, mark: Label) -> Label:
+        """A counter that was used up is only a number."""
+        return CLEAN if mark in self.spent else mark
+
+    def loop(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         p = equation.params
         if _has_release(p["body_jaxpr"]) or _has_release(p["cond_jaxpr"]):
             self.violate(equation, "a release inside a while loop cannot be counted: use scan with an `active` flag")
@@ -161,26 +208,53 @@ class _Walker:
         while True:
             outputs, _ = self.walk(p["body_jaxpr"], [*body, *carry])
             decided, _ = self.walk(p["cond_jaxpr"], [*ahead, *carry])
-            joined = [_join(a, b) if decided[0] == CLEAN else MARKED for a, b in zip(carry, outputs, strict=True)]
+            seen = decided[0] in PRIVATE
+            joined = [MARKED if seen else _join(a, b) for a, b in zip(carry, outputs, strict=True)]
             if joined == carry:
                 break
             carry = joined
         return carry, {}
 
-    def branches(self, equation: Any, marks: list[int]) -> tuple[list[int], dict[str, int]]:
+    def branches(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         index, rest = marks[0], marks[1:]
-        results = [self.walk(branch, rest) for branch in equation.params["branches"]]
-        if index > CLEAN and any(releases for _, releases in results):
+        before, results, spent = set(self.spent), [], set(self.spent)
+        for branch in equation.params["branches"]:
+            self.spent = set(before)
+            outputs, releases = self.walk(branch, rest)
+            results.append(([self.settled(mark) for mark in outputs], releases))
+            spent |= self.spent
+        self.spent = spent
+        if index in PRIVATE and any(releases for _, releases in results):
             self.violate(equation, "data decides whether a release is made")
-        outputs = [_join(*labels) for labels in zip(*(labels for labels, _ in results), strict=True)]
+        columns = zip(*(labels for labels, _ in results), strict=True)
+        outputs = [Token() if all(isinstance(m, Token) for m in column) else _join(*column) for column in columns]
         kinds = {kind for _, releases in results for kind in releases}
         dearest = {kind: max(releases.get(kind, 0) for _, releases in results) for kind in kinds}
-        return [MARKED] * len(outputs) if index > CLEAN else outputs, dearest
+        return [MARKED] * len(outputs) if index in PRIVATE else outputs, dearest
 
 
-def _join(*marks: int) -> int:
-    """Untouched rows stay rows only where every path leaves them alone."""
-    return marks[0] if len(set(marks)) == 1 else MARKED
+def _mixed(marks: Sequence[Label]) -> str:
+    """The label of a value computed from these."""
+    return MARKED if any(mark in PRIVATE for mark in marks) else CLEAN
+
+
+def _kind_of(mark: Label) -> str:
+    return COUNTER if isinstance(mark, Token) else mark
+
+
+def _join(*marks: Label) -> Label:
+    """A special label stays only where every path leaves the value alone."""
+    return marks[0] if len(set(marks)) == 1 else _mixed(marks)
+
+
+def _split(marks: list[Label], sizes: Sequence[int]) -> list[list[Label]]:
+    """Labels of a release's inputs: keys, counter, units, terms, and everything else."""
+    *named, _ = sizes
+    parts, begin = [], 0
+    for size in named:
+        parts.append(marks[begin : begin + size])
+        begin += size
+    return [*parts, marks[begin:]]
 
 
 def _add(total: dict[str, int], more: dict[str, int]) -> None:

@@ -88,8 +88,8 @@ class GaussianSum:
     def __call__(
         self, kind: str, meter: Meter, what: Sum, public: Tree, units: Tree, mask: Array, active: Value = True
     ) -> tuple[Tree, Meter]:
-        def body(secret: Secret, private: tuple[Tree, Array], public: tuple[GaussianSum, Tree]) -> Tree:
-            (units, mask), (own, args) = private, public
+        def body(secret: Secret, private: tuple[Tree, Array], own: GaussianSum, args: Tree) -> Tree:
+            units, mask = private
             if own.sampled_here:
                 units, mask = own.sampling.batch(secret.coins, units, mask)
             clip = jnp.asarray(own.clip, jnp.float32)
@@ -102,7 +102,7 @@ class GaussianSum:
             total = what.clipped(args, units, weights, clip)
             return _shift(total, own.noise_multiplier * clip * jax.random.normal(secret.noise, (trees.size(total),)))
 
-        return release(kind, body, meter, (units, mask), (self, public), active)
+        return release(kind, body, meter, (units, mask), self, public, active)
 
     def costs(self) -> list[Cost]:
         values = (self.noise_multiplier, self.sampling.rate, self.overflow)

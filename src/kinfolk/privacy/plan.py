@@ -1,8 +1,8 @@
 """Planning a budget without data: from any four of five numbers, the fifth.
 
 >>> answer = plan("example", units=10_000, sample=100, uses=1000, epsilon=1, delta=1e-5)
->>> round(answer.noise_multiplier, 2)
-1.42
+>>> round(answer.noise_multiplier, 1)
+1.4
 """
 
 from __future__ import annotations

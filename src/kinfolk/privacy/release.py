@@ -6,6 +6,7 @@ and `flow.py` can find it, count it and look at what went in. It has no derivati
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
@@ -31,6 +32,7 @@ class Tape:
 
     `noise`: integers drawn outside the program from the operating system's entropy (a release run).
     `record` and `replay`: released values, written or read back (the replay check).
+    `count`: no values at all; releases are counted and not made.
     """
 
     values: dict[str, Array]
@@ -70,11 +72,15 @@ class Secret:
     integers: Array | None = None
 
 
-Body = Callable[[Secret, Tree, Tree], Tree]
-"""`body(secret, units, public)`: what is released. The leading axis of every leaf of `units` is the privacy unit."""
+Body = Callable[[Secret, Tree, Tree, Tree], Tree]
+"""`body(secret, units, terms, public)`: what is released. The leading axis of `units` is the privacy unit, `terms` are
+the numbers of the mechanism (clip, noise, rate), `public` is whatever else it reads.
+"""
 
 
-def release(kind: str, body: Body, meter: Meter, units: Tree, public: Tree, active: Any = True) -> tuple[Tree, Meter]:
+def release(
+    kind: str, body: Body, meter: Meter, units: Tree, terms: Tree, public: Tree, active: Any = True
+) -> tuple[Tree, Meter]:
     """The value of `body`, and the meter with one more use.
 
     Everything `body` closes over is treated as `public`, and `flow.py` refuses a program in which it is not. An
@@ -84,59 +90,67 @@ def release(kind: str, body: Body, meter: Meter, units: Tree, public: Tree, acti
         raise PrivacyError(f"this gate makes no release of kind={kind!r}; it has {sorted(meter.uses)}")
     uses, tape = meter.uses[kind], meter.tape
     active = jnp.asarray(active)
-    secret = Secret(
-        jax.random.fold_in(jax.random.fold_in(meter.noise, _kind_number(kind)), uses),
-        jax.random.fold_in(jax.random.fold_in(meter.coins, _kind_number(kind)), uses),
-        tape.values[kind].at[uses].get(mode="clip") if tape and tape.mode == "noise" else None,
-    )
-    shapes = jax.eval_shape(body, secret, units, public)
-    if tape and tape.mode == "replay":
-        flat = tape.values[kind].at[uses].get(mode="clip")
+    if tape and tape.mode in ("count", "replay"):
+        shapes = jax.eval_shape(body, Secret(meter.noise, meter.coins), units, terms, public)
+        flat = tape.values[kind].at[uses].get(mode="clip") if tape.mode == "replay" else jnp.float32(0)
         released = _unflatten(jnp.where(active, flat, 0), shapes)
+        after = uses + active.astype(jnp.int32)
     else:
-        released = _bind(kind, body, secret, units, public, active)
-    if tape and tape.mode == "noise":  # running past the tape would reuse noise: fail loudly instead
-        released = trees.choose(uses < tape.values[kind].shape[0], released, trees.scale(jnp.nan, released))
+        after, released = _bind(kind, body, meter, units, terms, public, active)
     if tape and tape.mode == "record":
         index = jnp.where(active, uses, tape.values[kind].shape[0])
         written = tape.values[kind].at[index].set(trees.flatten(released)[0], mode="drop")
         meter = replace(meter, tape=Tape({**tape.values, kind: written}, "record"))
-    spent = {**meter.uses, kind: uses + active.astype(jnp.int32)}
-    return released, replace(meter, uses=spent)
+    return released, replace(meter, uses={**meter.uses, kind: after})
 
 
 def _kind_number(kind: str) -> int:
     """A public number per kind, so that two kinds of one meter never share a stream."""
-    return int.from_bytes(kind.encode()[:3].ljust(3, b"\0"), "big")
+    return zlib.crc32(kind.encode())
 
 
 def _unflatten(flat: Array, shapes: Tree) -> Tree:
     empty = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-    return trees.flatten(empty)[1](flat)
+    size = trees.size(empty)
+    return trees.flatten(empty)[1](jnp.broadcast_to(flat, (size,)) if flat.ndim == 0 else flat[:size])
 
 
 release_p = core.Primitive("release")
 release_p.multiple_results = True
 
 
-def _bind(kind: str, body: Body, secret: Secret, units: Tree, public: Tree, active: Array) -> Tree:
-    def guarded(active: Array, secret: Secret, units: Tree, public: Tree) -> Tree:
-        out = body(secret, units, public)
-        return trees.choose(active, out, trees.zeros_like(out))
+def _bind(
+    kind: str, body: Body, meter: Meter, units: Tree, terms: Tree, public: Tree, active: Array
+) -> tuple[Array, Tree]:
+    """One equation in the program. Its inputs, in order: keys and noise tape, the counter, units, terms, public
+    values, what the body closes over, the active flag. Its outputs: the counter, and what is released.
+    """
+    numbers = meter.tape.values[kind] if meter.tape and meter.tape.mode == "noise" else None
+    keys = (meter.noise, meter.coins, numbers)
 
-    closed, shapes = jax.make_jaxpr(guarded, return_shape=True)(active, secret, units, public)
+    def whole(active: Array, keys: Tree, uses: Array, units: Tree, terms: Tree, public: Tree) -> tuple[Array, Tree]:
+        noise, coins, numbers = keys
+        noise, coins = (jax.random.fold_in(jax.random.fold_in(key, _kind_number(kind)), uses) for key in (noise, coins))
+        integers = None if numbers is None else numbers.at[uses].get(mode="clip")
+        released = body(Secret(noise, coins, integers), units, terms, public)
+        if numbers is not None:  # running past the tape would reuse noise: fail loudly instead
+            released = trees.choose(uses < numbers.shape[0], released, trees.scale(jnp.nan, released))
+        return uses + active.astype(jnp.int32), trees.choose(active, released, trees.zeros_like(released))
+
+    parts = (keys, meter.uses[kind], units, terms, public)
+    closed, shapes = jax.make_jaxpr(whole, return_shape=True)(active, *parts)
     hidden = tuple(closed.consts)  # what the body closes over, made an explicit public input
-    inputs = [*jax.tree.leaves(secret), *jax.tree.leaves(units), *jax.tree.leaves(public), *hidden, active]
-    sizes = (len(jax.tree.leaves(secret)), len(jax.tree.leaves(units)))
-    count = len(hidden)
+    inputs = [*jax.tree.leaves(parts), *hidden, active]
 
     def ordered(*args: Array) -> list[Array]:
         *rest, flag = args
-        private, consts = rest[: len(rest) - count], rest[len(rest) - count :]
+        private, consts = rest[: len(rest) - len(hidden)], rest[len(rest) - len(hidden) :]
         return core.jaxpr_as_fun(core.ClosedJaxpr(closed.jaxpr, list(consts)))(flag, *private)
 
     program = jax.make_jaxpr(ordered)(*inputs)
-    out = release_p.bind(*inputs, program=program, kind=kind, secrets=sizes[0], units=sizes[1])
+    sizes = tuple(len(jax.tree.leaves(part)) for part in parts)
+    form = str(jax.tree.structure(terms))
+    out = release_p.bind(*inputs, program=program, kind=kind, sizes=sizes, form=form)
     return jax.tree.unflatten(jax.tree.structure(shapes), out)
 
 

@@ -20,7 +20,7 @@ from jax import Array
 from kinfolk import trees
 from kinfolk.privacy.gates import Rows
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
-from kinfolk.privacy.release import Meter, new_meter
+from kinfolk.privacy.release import Meter, Tape, new_meter
 from kinfolk.simulation.cohorts import Cohort, draw_cohort
 from kinfolk.simulation.rounds import client_round, server_round
 from kinfolk.types import Algorithm, Model, Personal, Shared, Tree
@@ -234,9 +234,11 @@ def count_uses(
 
 @partial(jax.jit, static_argnums=0)
 def _counters(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, number: Array) -> tuple[Tree, Tree]:
-    """The meters after one round in which everybody takes part; whatever does not count is never computed."""
+    """The meters after one round in which everybody takes part and releases are only counted."""
     everyone = replace(terms.inbox, sampling=replace(terms.inbox.sampling, rate=1.0, capacity=None))
     state = start(plan, algorithm, jax.random.key(0))
+    counting = Tape({}, "count")
+    state = replace(state, meters=replace(state.meters, tape=counting), server=replace(state.server, tape=counting))
     state = one_round(plan, algorithm, replace(terms, inbox=everyone), clients, state, number)
     return state.meters.uses, state.server.uses
 

@@ -1,0 +1,239 @@
+"""The attack itself: its bounds are honest, it has power, and every algorithm at every private level is attacked."""
+
+from __future__ import annotations
+
+import json
+import math
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from kinfolk.algorithms import REGISTRY
+from kinfolk.algorithms.fedavg import FedAvg
+from kinfolk.algorithms.local import Local
+from kinfolk.cli import app
+from kinfolk.privacy import audits, one_run, picture
+from kinfolk.privacy.attack import Problem, at_least, at_most, attack, linear_score, lower_bound
+from kinfolk.privacy.release import PrivacyError
+from kinfolk.privacy.wishart import WishartAsPublished
+
+PAIRS = [(name, level) for name, entry in REGISTRY.items() for level in entry.levels if level != "none"]
+FAMILY = 1 - 1e-4 / (2 * len(PAIRS))
+
+
+def normal_problem(shift: float, claim: float, delta: float = 0.01) -> Problem:
+    """Ten coordinates of standard normal noise, of which the canary moves one by `shift`."""
+
+    def observe(key: jax.Array, present: jax.Array, noise: jax.Array) -> jax.Array:
+        return noise * jax.random.normal(key, (10,)).at[3].add(0.0) + jnp.zeros(10).at[3].set(shift * present)
+
+    return Problem("normal", "client", "published", claim, delta, observe)
+
+
+def true_epsilon(shift: float, delta: float) -> float:
+    grid = np.linspace(0, 20, 200_001)
+    deltas = stats.norm.cdf(shift / 2 - grid / shift) - np.exp(grid) * stats.norm.cdf(-shift / 2 - grid / shift)
+    return float(grid[np.argmax(deltas <= delta)])
+
+
+@pytest.mark.parametrize("hits", [0, 1, 17, 99, 100])
+def test_clopper_pearson_bounds_are_exact(hits: int) -> None:
+    low, high = float(at_least(hits, 100, 0.01)), float(at_most(hits, 100, 0.01))
+    assert low <= hits / 100 <= high
+    if hits:
+        assert stats.binom.sf(hits - 1, 100, low) == pytest.approx(0.01)
+    if hits < 100:
+        assert stats.binom.cdf(hits, 100, high) == pytest.approx(0.01)
+
+
+def test_the_bound_is_wrong_no_more_often_than_it_says() -> None:
+    likely, unlikely, delta, runs = 0.05, 0.004, 0.01, 3000
+    truth = math.log((likely - delta) / unlikely)
+    generator = np.random.default_rng(0)
+    hits = [generator.binomial(runs, p, 20_000) for p in (likely, unlikely)]
+    for confidence in (0.8, 0.95):
+        wrong = (lower_bound(*hits, runs, delta, confidence) > truth).mean()
+        assert 0 < wrong <= 1 - confidence
+
+
+def test_delta_is_taken_off_and_nothing_is_below_zero() -> None:
+    assert lower_bound(5, 0, 1000, 0.01, 0.99) == 0
+    assert lower_bound(500, 500, 1000, 0.0, 0.99) == 0
+    assert lower_bound(500, 0, 1000, 0.2, 0.99) < lower_bound(500, 0, 1000, 0.0, 0.99)
+
+
+def test_a_linear_score_finds_the_direction_and_any_noise_free_leak() -> None:
+    generator = np.random.default_rng(0)
+    absent, present = (generator.normal(size=(4000, 3)) for _ in range(2))
+    present[:, 1] += 1
+    _, weights = linear_score(absent, present)
+    assert np.argmax(np.abs(weights)) == 1
+    for sample, value in ((absent, 0.0), (present, 1e-3)):
+        sample[:, 2] = sample[:, 0] + value  # two outputs with the same noise: their difference has none
+    centre, weights = linear_score(absent, present)
+    scores = [(sample - centre) @ weights for sample in (absent, present)]
+    assert scores[0].max() < scores[1].min()
+
+
+@pytest.mark.parametrize("shift", [0.5, 1.0, 2.0])
+def test_an_attack_on_known_noise_comes_close_to_the_truth_and_stays_below(shift: float) -> None:
+    truth = true_epsilon(shift, 0.01)
+    found = attack(normal_problem(shift, truth), runs=100_000, with_power=False)
+    assert 0.75 * truth < found.lower_bound <= truth
+    assert not found.exceeded
+
+
+def test_power_says_whether_half_the_noise_would_be_noticed() -> None:
+    truth = true_epsilon(1.0, 0.01)
+    strong, weak = (attack(normal_problem(1.0, truth), runs=runs) for runs in (50_000, 200))
+    assert strong.power == 1.0
+    assert weak.power is not None
+    assert weak.power < 0.5
+    halved = attack(normal_problem(2.0, truth), runs=50_000, with_power=False)
+    assert halved.exceeded
+    assert halved.lower_bound == pytest.approx(strong.lower_bound_if_halved, rel=0.15)
+
+
+def test_attacks_can_be_repeated_and_differ_by_seed() -> None:
+    first, again, other = (attack(normal_problem(1.0, 1.0), runs=5000, seed=s, with_power=False) for s in (0, 0, 1))
+    assert first.rates == again.rates
+    assert first.rates != other.rates
+
+
+def test_published_wishart_noise_is_refuted_as_theory_says() -> None:
+    for epsilon in (0.1, 0.5):
+        found = attack(audits.wishart_as_published(epsilon), runs=20_000, with_power=False)
+        assert found.rates[0] == pytest.approx(-math.expm1(-epsilon), abs=0.01)
+        assert found.rates[1] == 0
+        assert found.exceeded
+    with pytest.raises(PrivacyError, match="not private"):
+        WishartAsPublished(1.0, 0.1).costs()
+
+
+@pytest.mark.parametrize(("name", "level"), PAIRS)
+def test_every_algorithm_has_a_small_audit_with_a_canary_that_counts(name: str, level: str) -> None:
+    """Without noise the two worlds look different, unless nothing is released."""
+    game = audits.set_up(REGISTRY[name].build(), audits.level_for(level, 2.0, sampled=False))
+    assert game.plan.clients <= 8
+    assert audits.ROUNDS <= 3
+    problem = audits.problem_of(game, name)
+    seen = [np.asarray(problem.observe(jax.random.key(0), jnp.float32(w), jnp.float32(1))) for w in (0, 1)]
+    if game.cost is None:
+        assert problem.claim == 0
+        np.testing.assert_array_equal(*seen)
+    else:
+        assert 1 <= problem.claim <= 4
+        silent = [np.asarray(problem.observe(jax.random.key(0), jnp.float32(w), jnp.float32(0))) for w in (0, 1)]
+        assert (silent[0] != silent[1]).any()
+
+
+def test_the_canary_contributes_a_clip_norm_or_nothing() -> None:
+    game = audits.set_up(FedAvg(), audits.level_for("client", 2.0, sampled=False))
+    for present in (0, 1):
+        seen = audits.observe_run(game, "published", jax.random.key(0), jnp.float32(present), jnp.float32(0))
+        steps = np.diff(np.asarray(seen).reshape(audits.ROUNDS, -1), axis=0, prepend=0)
+        assert np.linalg.norm(steps[0]) == pytest.approx(present / audits.CLIENTS, rel=1e-5)
+        np.testing.assert_allclose(steps, np.broadcast_to(steps[0], steps.shape), atol=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampled", [False, True], ids=["everybody", "sampled"])
+@pytest.mark.parametrize(("name", "level"), PAIRS)
+def test_no_algorithm_leaks_more_than_it_claims(name: str, level: str, sampled: bool) -> None:
+    problem = audits.training_problem(REGISTRY[name].build(), level, name=name, sampled=sampled)
+    found = attack(problem, runs=100_000, confidence=FAMILY)
+    assert not found.exceeded
+    if problem.has_noise:
+        assert found.power is not None
+        assert found.power > 0.99, "a test without power shows nothing"
+        assert found.lower_bound > 0.6 * found.claim
+    else:
+        assert found.lower_bound == 0
+
+
+@pytest.mark.slow
+def test_every_view_can_be_taken_and_stronger_views_see_more() -> None:
+    found = {}
+    for level, views in audits.VIEWS.items():
+        for view in views:
+            problem = audits.training_problem(FedAvg(), level, name="fedavg", view=view)
+            found[level, view] = attack(problem, runs=20_000, with_power=False)
+            assert not found[level, view].exceeded
+    assert found["example", "released_model"].lower_bound > found["example", "published"].lower_bound
+    with pytest.raises(ValueError, match="released_model"):
+        audits.training_problem(FedAvg(), "client", name="fedavg", view="released_model")
+    with pytest.raises(ValueError, match="none"):
+        audits.training_problem(FedAvg(), "none", name="fedavg")
+
+
+def test_one_run_bound_follows_its_theorem() -> None:
+    """Guesses that are right like a coin of bias e/(1+e) are below epsilon 1 as often as promised."""
+    assert one_run.one_run_bound(50, 100, 1000, 0.0, 0.99) == 0
+    assert one_run.one_run_bound(100, 100, 1000, 1e-4, 0.99) < one_run.one_run_bound(100, 100, 1000, 0.0, 0.99)
+    generator = np.random.default_rng(0)
+    correct = generator.binomial(200, 1 / (1 + math.exp(-1)), 2000)
+    too_high = [c for c in set(correct.tolist()) if one_run.one_run_bound(c, 200, 1000, 0.0, 0.9) > 1]
+    assert 0.02 < np.isin(correct, too_high).mean() <= 0.1 + 0.02
+
+
+@pytest.mark.slow
+def test_one_run_has_power_with_many_canaries() -> None:
+    found = one_run.gaussian_sum_in_one_run()
+    assert not found.exceeded
+    assert found.lower_bound > 1
+    assert found.power >= 0.8
+
+
+def test_pictures_are_well_formed() -> None:
+    finding = attack(normal_problem(1.0, 1.0), runs=500, with_power=False)
+    constant = replace(finding, scores=(np.zeros(5), np.zeros(5)), threshold=0.0)
+    rows = [finding.record(), constant.record()]
+    for svg in (picture.two_worlds(finding), picture.two_worlds(constant), picture.claims_and_bounds(rows)):
+        root = ElementTree.fromstring(svg)
+        assert root.tag.endswith("svg")
+        assert "nan" not in svg
+
+
+def invoke(*args: str) -> tuple[int, dict]:
+    result = CliRunner().invoke(app, ["attack", *args, "--json"])
+    return result.exit_code, json.loads(result.stdout)
+
+
+def test_the_command_refutes_published_wishart_noise(tmp_path: Path) -> None:
+    path = tmp_path / "worlds.svg"
+    code, found = invoke("wishart_as_published", "--epsilon", "0.1", "--runs", "1000", "--picture", str(path))
+    assert code == 0
+    assert found["command"] == "attack"
+    assert found["claim"] == 0.1
+    assert found["confidence"] == 0.99
+    assert found["lower_bound"] > 2
+    assert not found["private"]
+    ElementTree.parse(path)
+
+
+def test_the_command_attacks_everything_and_fails_when_a_claim_is_refuted() -> None:
+    sound, broken = (replace(normal_problem(shift, 3.0), name=f"shift {shift}") for shift in (0.5, 4.0))
+    for problems, passed in (([sound], True), ([sound, broken], False)):
+        with mock.patch.object(audits, "all_problems", lambda problems=problems: problems):
+            code, found = invoke("--all", "--runs", "5000")
+        assert found["passed"] is passed
+        assert code == (0 if passed else 1)
+        assert [row["exceeded"] for row in found["results"]] == [p is broken for p in problems]
+
+
+def test_everything_means_every_algorithm_and_level() -> None:
+    with mock.patch.object(audits, "training_problem", lambda *args, **options: (options["name"], args[1])):
+        assert set(audits.registry_problems()) == set(PAIRS)
+
+
+def test_where_nothing_is_published_nothing_is_found() -> None:
+    found = attack(audits.training_problem(Local(), "client", name="local"), runs=2000)
+    assert (found.claim, found.lower_bound, found.power) == (0, 0, None)
