@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import hypothesis.extra.numpy as numbers
 import jax
@@ -22,6 +24,7 @@ from kinfolk.privacy.gates import Inbox
 from kinfolk.privacy.mechanisms import ExactSum, GaussianSum, Sampling
 from kinfolk.privacy.release import Tape, new_meter
 from kinfolk.privacy.wishart import SECOND_MOMENT, SymmetricGaussian, matrix_of, outer_vector
+from kinfolk.types import Model
 
 UNITS, WIDTH = 4, 5
 search = settings(max_examples=80, deadline=None, database=None, derandomize=True)
@@ -87,7 +90,7 @@ def test_zero_and_small_contributions_are_left_alone() -> None:
     np.testing.assert_array_equal(SUM((), small, only(0), jnp.float32(1)), small[0])
 
 
-def bookkeeping(model: models.Model) -> tuple[object, object]:
+def bookkeeping(model: Model) -> tuple[Callable[..., Any], Callable[..., Any]]:
     own = clipping.gradients(model)
     assert own.strategy == "book-keeping"
     plain = clipping.rows(lambda params, one: jax.grad(model.loss)(params, *one))
@@ -118,14 +121,14 @@ LINEAR, DEEP = bookkeeping(models.linear(3))[0], bookkeeping(MLP)[0]
 
 
 @pytest.mark.parametrize(("model", "shape"), [(MLP, (3,)), (CNN, (6, 6, 1))], ids=["mlp", "cnn"])
-def test_bookkeeping_gives_the_sum_of_clipped_rows(model: models.Model, shape: tuple[int, ...]) -> None:
+def test_bookkeeping_gives_the_sum_of_clipped_rows(model: Model, shape: tuple[int, ...]) -> None:
     generator = np.random.default_rng(2)
     own, plain = bookkeeping(model)
     params = model.init(jax.random.key(0))
     x, y = generator.normal(size=(6, *shape)).astype(np.float32), generator.integers(0, 2, 6)
     weights = jnp.asarray([1, 1, 0, 1, 1, 1], jnp.float32)
     for clip in (0.05, 1.0, 100.0):
-        a, b = (f(params, (x, y), weights, jnp.float32(clip)) for f in (own, plain))  # type: ignore[operator]
+        a, b = (f(params, (x, y), weights, jnp.float32(clip)) for f in (own, plain))
         jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, rtol=2e-4, atol=1e-6), a, b)
 
 
@@ -212,8 +215,8 @@ def test_noise_has_the_moments_and_tails_of_a_normal_variable() -> None:
     assert stats.kurtosis(flat) == pytest.approx(0, abs=4.5 * np.sqrt(24 / flat.size))
     assert stats.kstest(flat, "norm").pvalue > 1e-4
     for far in (2, 3, 4):
-        expected = 2 * stats.norm.sf(far)
-        assert (np.abs(flat) > far).mean() == pytest.approx(expected, abs=4.5 * np.sqrt(expected / flat.size))
+        expected = 2 * float(stats.norm.sf(far))
+        assert (np.abs(flat) > far).mean() == pytest.approx(expected, abs=4.5 * float(np.sqrt(expected / flat.size)))
 
 
 def test_noise_is_independent_of_other_uses_parties_coordinates_and_kinds() -> None:
