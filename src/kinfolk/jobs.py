@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -140,12 +141,14 @@ def check_job(
 ) -> RoundCheck:
     """The flow check on the very programs of a job: every block's, for one client."""
     own = Terms(trees.row(terms.data, 0), terms.inbox)
+    places = terms.inbox.sampling.capacity or plan.clients
     found = [
-        check_round(plan.model, plan.level, algorithm, own, trees.row(rows, (0, 0)), most_steps, tapes=tapes)
+        check_round(plan.model, plan.level, algorithm, own, trees.row(rows, (0, 0)), most_steps, places, tapes)
         for rows, most_steps in zip(clients.blocks, plan.most_steps, strict=True)
     ]
     violations = tuple(dict.fromkeys(text for check in found for text in check.violations))
-    return dataclasses.replace(found[-1], violations=violations)
+    program = hashlib.sha256("".join(check.program for check in found).encode()).hexdigest()
+    return dataclasses.replace(found[-1], violations=violations, program=program)
 
 
 def load_data(choice: DataChoice, seed: int) -> Federation:

@@ -14,11 +14,12 @@ from kinfolk import models, trees
 from kinfolk.algorithms.descend import descend
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.mean_regularized import MeanRegularized
+from kinfolk.privacy import clipping
 from kinfolk.privacy.check_all import small_rows, small_terms
 from kinfolk.privacy.checks import RoundCheck, check_round
 from kinfolk.privacy.flow import CLEAN, MARKED, ROWS, check
 from kinfolk.privacy.mechanisms import ExactSum, Sampling
-from kinfolk.privacy.release import PrivacyError
+from kinfolk.privacy.release import PrivacyError, release
 from kinfolk.types import Model
 
 FEATURES = 3
@@ -274,14 +275,147 @@ class ExactMechanism(FedAvg):
         return FedAvg.client(self, shared, personal, replace(gate, _mechanism=ExactSum(Sampling(jnp.float32(1)))))
 
 
+@register
+class LastOne(FedAvg):
+    """Reads a raw value through a reduction that keeps only one of its arguments."""
+
+    def client(self, shared, personal, gate):
+        raw = jax.lax.reduce(gate._rows.x, jnp.float32(0), lambda a, b: b, (0, 1))
+        return jax.tree.map(lambda leaf: leaf + raw, shared), (), gate
+
+
+@register
+class OtherWhenVectorised(FedAvg):
+    """Is harmless for one client, and something else when clients are vectorised."""
+
+    def client(self, shared, personal, gate):
+        @jax.custom_batching.custom_vmap
+        def harmless(x, p):
+            return p
+
+        @harmless.def_vmap
+        def rule(size, batched, x, p):
+            return p + x.mean(), True
+
+        return jax.tree.map(lambda leaf: harmless(gate._rows.x, leaf), shared), (), gate
+
+
+@register
+class Reference(FedAvg):
+    """Passes raw data through a mutable array."""
+
+    def client(self, shared, personal, gate):
+        cell = jax.new_ref(jnp.float32(0))
+        cell[...] = gate._rows.x.mean()
+        return jax.tree.map(lambda leaf: leaf + cell[...], shared), (), gate
+
+
+@register
+class SwappedTerms(FedAvg):
+    """Takes another of the mechanism's numbers for its noise."""
+
+    def client(self, shared, personal, gate):
+        swapped = replace(gate._mechanism, noise_multiplier=gate._mechanism.overflow)
+        return FedAvg.client(self, shared, personal, replace(gate, _mechanism=swapped))
+
+
+@register
+class SwappedKeys(FedAvg):
+    """Draws noise from the key of the coins."""
+
+    def client(self, shared, personal, gate):
+        swapped = replace(gate._meter, noise=gate._meter.coins)
+        return FedAvg.client(self, shared, personal, replace(gate, _meter=swapped))
+
+
+def with_uses(gate, uses):
+    return replace(gate, _meter=replace(gate._meter, uses={"gradient": uses}))
+
+
+@register
+class CounterCopiedByALoop(FedAvg):
+    """Gets two counters out of one by sending it through a loop twice."""
+
+    def client(self, shared, personal, gate):
+        uses = gate._meter.uses["gradient"]
+        (a, b), _ = jax.lax.scan(lambda c, _: ((c[1], c[0]), None), (uses, uses), None, length=2)
+        first, _ = with_uses(gate, a).gradient(shared)
+        second, gate = with_uses(gate, b).gradient(trees.add(shared, shared))
+        return trees.subtract(first, second), (), gate
+
+
+@register
+class CounterCopiedByABranch(FedAvg):
+    """Gets two counters out of one by sending it through a branch."""
+
+    def client(self, shared, personal, gate):
+        uses = gate._meter.uses["gradient"]
+        a = jax.lax.cond(gate.round > 0, lambda u, w: u, lambda u, w: w, uses, uses)
+        first, _ = with_uses(gate, a).gradient(shared)
+        second, gate = gate.gradient(trees.add(shared, shared))
+        return trees.subtract(first, second), (), gate
+
+
+@register
+class EverybodyPresent(FedAvg):
+    """Lets clients contribute that were not sampled."""
+
+    def server(self, shared, inbox):
+        return FedAvg.server(self, shared, replace(inbox, _present=jnp.ones_like(inbox._present)))
+
+
+@register
+class OwnBody(FedAvg):
+    """Makes a release of its own, with the gate's mechanism and no noise."""
+
+    def client(self, shared, personal, gate):
+        def body(secret, units, terms, public):
+            return jax.tree.map(lambda leaf: leaf + units[0][0].mean(), public)
+
+        rows = gate._rows
+        out, meter = release("gradient", body, gate._meter, ((rows.x, rows.y), rows.mask), gate._mechanism, shared)
+        return out, (), replace(gate, _meter=meter)
+
+
+@register
+class OwnSum(FedAvg):
+    """Hands the mechanism a sum that does not clip."""
+
+    def client(self, shared, personal, gate):
+        what = clipping.gradients(gate._model)
+        loose = replace(what, clipped=lambda params, units, weights, clip: what.exact(params, units, weights))
+        rows = gate._rows
+        out, meter = gate._mechanism("gradient", gate._meter, loose, shared, (rows.x, rows.y), rows.mask, True)
+        return out, (), replace(gate, _meter=meter)
+
+
+@register
+class InitLeak(FedAvg):
+    """Starts from weights that were fitted to data beforehand."""
+
+    def init(self, params):
+        return jax.tree.map(lambda leaf: leaf + jnp.asarray(FROZEN).sum(), params)
+
+
 LEAKS = [
+    (LastOne, "example", "the message depends on data"),
+    (OtherWhenVectorised, "example", "may do what the check cannot see"),
+    (Reference, "example", "may do what the check cannot see"),
+    (SwappedTerms, "example", "mechanism was changed"),
+    (SwappedKeys, "example", "keys"),
+    (CounterCopiedByALoop, "example", "share noise"),
+    (CounterCopiedByABranch, "example", "share noise"),
+    (EverybodyPresent, "client", "rows were changed"),
+    (OwnBody, "example", "not the one that its gate makes"),
+    (OwnSum, "example", "not the one that its gate makes"),
+    (InitLeak, "example", "the initial state depends on data"),
     (SameGateTwice, "example", "share noise"),
     (StaleGate, "example", "not the latest"),
     (StaleGateInALoop, "example", "share noise"),
     (StaleCarry, "example", "share noise"),
     (TurnedBackCounter, "example", "not the latest"),
     (QuieterNoise, "example", "mechanism was changed"),
-    (NoSampling, "example", "another mechanism"),
+    (NoSampling, "example", "not the one that its gate makes"),
     (OwnKey, "example", "keys"),
     (ExactMechanism, "example", "the message depends on data"),
     (RawMessage, "example", "the message depends on data"),
@@ -318,6 +452,22 @@ def test_a_closed_over_data_array_is_found_inside_a_loss() -> None:
     )
     found = checked(FedAvg(), "example", leaky)
     assert any("besides its rows" in text or "constant" in text for text in found.violations), found.violations
+
+
+def test_statistics_of_a_batch_inside_a_model_are_found() -> None:
+    """BatchNorm that only shows when examples are vectorised: one row would move the sum by many clips."""
+    plain = models.linear(FEATURES)
+
+    @jax.custom_batching.custom_vmap
+    def centred(x):
+        return x
+
+    @centred.def_vmap
+    def rule(size, batched, x):
+        return x - jnp.broadcast_to(x.mean(axis=0, keepdims=True), x.shape), True
+
+    model = models.from_functions(plain.init, lambda p, x: plain.predict(p, centred(x)), "number")
+    assert any("cannot see" in text for text in checked(FedAvg(), "example", model).violations)
 
 
 def test_a_personal_model_may_use_raw_data_at_client_level() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +22,9 @@ from kinfolk.privacy.flow import (
     must_be_clean,
     must_be_counters,
 )
+from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.privacy.levels import CLEAN as MUST_BE_CLEAN
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
-from kinfolk.privacy.mechanisms import Mechanism
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
 from kinfolk.simulation.rounds import client_round, server_round
 from kinfolk.types import Algorithm, Model
@@ -40,7 +41,7 @@ class RoundCheck:
     sizes: dict[str, int]
     """Most scalars in one release of each kind."""
     program: str
-    """Hash of the traced programs."""
+    """Hash of the traced functions of a round."""
 
     def require(self) -> RoundCheck:
         """Itself, or an error that lists what is wrong."""
@@ -56,20 +57,20 @@ def check_round(
     terms: Terms,
     rows: Any,
     most_steps: int,
-    clients: int = 3,
+    places: int = 3,
     tapes: tuple[Tape | None, Tape | None] = (None, None),
 ) -> RoundCheck:
-    """Traces both functions of a round (no data needed: `rows` may be shapes) and follows what is private.
+    """Traces the functions of a round (no data needed: `rows` may be shapes) and follows what is private.
 
-    `terms` and `rows` are those of one client. `tapes`: exact noise for a client and for the server, as in a release
-    run, so that the checked program is the one that runs.
+    `terms` and `rows` are those of one client; `places` is how many messages the inbox holds. `tapes`: exact noise for
+    a client and for the server, as in a release run, so that the checked program is the one that runs.
     """
     key = jax.eval_shape(lambda: jax.random.key(0))
-    shared = jax.eval_shape(lambda k: algorithm.init(model.init(k)), key)
-    slot = jax.ShapeDtypeStruct((), jnp.int32)
-    personal = jax.eval_shape(algorithm.init_client, shared, slot)
     number, real = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), jnp.float32)
     clean = MUST_BE_CLEAN[level]
+    reports = [_check_start(model, algorithm, key, number), _check_loss(model, key, rows)]
+    shared = jax.eval_shape(lambda k: algorithm.init(model.init(k)), key)
+    personal = jax.eval_shape(algorithm.init_client, shared, number)
 
     def meter(kinds: tuple[str, ...], tape: Tape | None) -> tuple[Meter, Meter]:
         shapes = jax.eval_shape(lambda k: new_meter(k, kinds), key)
@@ -79,13 +80,18 @@ def check_round(
 
     own, own_marks = meter(DATA_KINDS[level], tapes[0])
     kept = CLEAN if "personal" in clean else MARKED
-    client = check(
-        lambda *args: client_round(model, most_steps, *args),
-        (algorithm, shared, personal, rows, own, terms.data, real, slot, number),
-        (CLEAN, CLEAN, kept, ROWS, own_marks, TERMS, CLEAN, CLEAN, CLEAN),
-    )
-    reports = [client]
-    server_releases: dict[str, int] = {}
+    arguments = (algorithm, shared, personal, rows, own, terms.data, real, number, number)
+    labels = (CLEAN, CLEAN, kept, ROWS, own_marks, TERMS, CLEAN, CLEAN, CLEAN)
+
+    def round_of_client(*args: Any) -> Any:
+        return client_round(model, most_steps, *args)
+
+    def plain_query(algorithm: Algorithm, shared: Any, *rest: Any) -> Any:
+        gate = DataGate(*_gate_fields(rest, most_steps, model))
+        return gate.gradient(jax.tree.map(jnp.zeros_like, model.init(jax.random.key(0))))[0]
+
+    client = check(round_of_client, arguments, labels)
+    reports.append(client)
     if client.labels is not None:
         message_marks, personal_marks, meter_marks = client.labels
         if "message" in clean:
@@ -94,44 +100,94 @@ def check_round(
             must_be_clean(client, "the personal state", personal_marks)
         if level != "none":
             must_be_counters(client, meter_marks.uses)
-            must_be_same_form(client, terms.data)
-        message = jax.eval_shape(
-            lambda *args: client_round(model, most_steps, *args)[0],
-            *(algorithm, shared, personal, rows, own, terms.data, real, slot, number),
+            must_be_as_usual(client, check(plain_query, arguments, labels))
+        reports.append(
+            _check_server(
+                level, algorithm, shared, _message(round_of_client, arguments), terms, places, meter, tapes[1]
+            )
         )
-        messages = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((clients, *leaf.shape), leaf.dtype), message)
-        seen = ROWS if level == "client" else CLEAN if "message" in clean else MARKED
-        theirs, their_marks = meter(INBOX_KINDS[level], tapes[1])
-        server = check(
-            lambda *args: server_round(level, *args),
-            (
-                algorithm,
-                shared,
-                messages,
-                jax.ShapeDtypeStruct((clients,), jnp.float32),
-                jax.ShapeDtypeStruct((clients,), bool),
-                theirs,
-                terms.inbox,
-                real,
-                number,
-            ),
-            (CLEAN, CLEAN, seen, seen, seen, their_marks, TERMS, CLEAN, CLEAN),
-        )
-        reports.append(server)
-        if server.labels is not None and "shared" in clean:
-            must_be_clean(server, "the shared state", server.labels[0])
-            must_be_counters(server, server.labels[1].uses)
-            must_be_same_form(server, terms.inbox)
-        server_releases = server.releases
     violations = tuple(dict.fromkeys(text for report in reports for text in report.violations))
-    if level == "none":
-        violations = ()
     program = hashlib.sha256("".join(report.program for report in reports).encode()).hexdigest()
-    sizes = {kind: size for report in reports for kind, size in report.sizes.items()}
-    return RoundCheck(violations, client.releases, server_releases, sizes, program)
+    return RoundCheck(
+        violations if level != "none" else (),
+        client.releases,
+        reports[-1].releases if client.labels is not None else {},
+        {kind: size for report in reports for kind, size in report.sizes.items()},
+        program,
+    )
 
 
-def must_be_same_form(report: Report, mechanism: Mechanism) -> None:
-    """Adds a violation if a release was made by a mechanism of another kind, relation or capacity than the gate's."""
-    if any(form != str(jax.tree.structure(mechanism)) for forms in report.forms.values() for form in forms):
-        report.violations.append("a release was made by another mechanism than the one at the gate")
+def _check_start(model: Model, algorithm: Algorithm, key: Any, slot: Any) -> Report:
+    """Initial states know nothing of the data: whatever they close over counts as data."""
+
+    def begin(algorithm: Algorithm, key: Any, slot: Any) -> Any:
+        shared = algorithm.init(model.init(key))
+        return shared, algorithm.init_client(shared, slot)
+
+    report = check(begin, (algorithm, key, slot), (CLEAN, CLEAN, CLEAN))
+    must_be_clean(report, "the initial state", report.labels)
+    return report
+
+
+def _check_loss(model: Model, key: Any, rows: Any) -> Report:
+    """The loss, for one example: only the gate may add the axis of examples."""
+    example = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (rows.x, rows.y))
+    return check(model.loss, (jax.eval_shape(model.init, key), *example), (CLEAN, MARKED, MARKED))
+
+
+def _message(round_of_client: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    return jax.eval_shape(lambda *args: round_of_client(*args)[0], *arguments)
+
+
+def _check_server(
+    level: str,
+    algorithm: Algorithm,
+    shared: Any,
+    message: Any,
+    terms: Terms,
+    places: int,
+    meter: Callable[..., tuple[Meter, Meter]],
+    tape: Tape | None,
+) -> Report:
+    clean = MUST_BE_CLEAN[level]
+    seen = ROWS if level == "client" else CLEAN if "message" in clean else MARKED
+    theirs, marks = meter(INBOX_KINDS[level], tape)
+    real, number = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)
+    arguments = (
+        algorithm,
+        shared,
+        jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((places, *leaf.shape), leaf.dtype), message),
+        jax.ShapeDtypeStruct((places,), jnp.float32),
+        jax.ShapeDtypeStruct((places,), bool),
+        theirs,
+        terms.inbox,
+        real,
+        number,
+    )
+    labels = (CLEAN, CLEAN, seen, seen, seen, marks, TERMS, CLEAN, CLEAN)
+    server = check(lambda *args: server_round(level, *args), arguments, labels)
+    if server.labels is not None and "shared" in clean:
+        must_be_clean(server, "the shared state", server.labels[0])
+        must_be_counters(server, server.labels[1].uses)
+    if server.bodies:
+
+        def plain_query(algorithm: Algorithm, shared: Any, *rest: Any) -> Any:
+            messages, weights, present, own, mechanism, expected, number = rest
+            inbox = Inbox(messages, weights, present, own, mechanism, expected, number, level != "client")
+            return inbox.sum()[0]
+
+        must_be_as_usual(server, check(plain_query, arguments, labels))
+    return server
+
+
+def _gate_fields(rest: tuple[Any, ...], most_steps: int, model: Model) -> tuple[Any, ...]:
+    """The arguments of a client's round after the shared state, as the fields of its gate."""
+    _, rows, meter, mechanism, size, steps, number = rest
+    return rows, meter, mechanism, size, steps, number, most_steps, model
+
+
+def must_be_as_usual(report: Report, usual: Report) -> None:
+    """Adds a violation if a release computes something else than the gate's own query does."""
+    for kind, bodies in report.bodies.items():
+        if bodies - usual.bodies.get(kind, set()):
+            report.violations.append(f"a release of kind {kind!r} is not the one that its gate makes")

@@ -53,14 +53,21 @@ def rows(contribution: Callable[[Tree, Tree], Tree]) -> Sum:
 
 
 def clip_one(contribution: Tree, weight: Array, clip: Array) -> Tree:
-    """One unit's contribution times its weight, at most `clip` long; one that is not finite counts as zero."""
-    factor = weight * clip_factor(trees.squared_norm(contribution), clip)
+    """One unit's contribution times its weight, at most `clip` long; one that is not finite counts as zero.
+
+    Norms are taken in float32, of values divided by the largest, whatever type the contribution has.
+    """
+    contribution = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), contribution)
+    largest = jnp.float32(1e-30)
+    for leaf in jax.tree.leaves(contribution):
+        largest = jnp.maximum(largest, jnp.max(jnp.abs(leaf), initial=0))
+    norm = largest * jnp.sqrt(trees.squared_norm(jax.tree.map(lambda leaf: leaf / largest, contribution)))
+    factor = weight * clip_factor(norm, clip)
     return jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), factor * leaf, 0), contribution)
 
 
-def clip_factor(squared_norm: Array, clip: Array) -> Array:
+def clip_factor(norm: Array, clip: Array) -> Array:
     """What to multiply a vector of this norm with: min(1, clip / norm), and 0 when the norm is not finite."""
-    norm = jnp.sqrt(squared_norm)
     return jnp.where(jnp.isfinite(norm), jnp.minimum(1, clip / jnp.maximum(norm, 1e-30)), 0)
 
 
@@ -124,7 +131,7 @@ def _bookkeeping(model: Model, params: Params, examples: Tree, weights: Array, c
         if isinstance(layer, Dense | Conv)
     ]
     squared = sum(squared_norms, jnp.zeros_like(weights))
-    factors = weights * clip_factor(squared, clip)
+    factors = weights * clip_factor(jnp.sqrt(squared), clip)
 
     def weighted(layer: object, a: Tree, g: Tree) -> Tree:
         if not isinstance(layer, Dense | Conv):

@@ -3,8 +3,8 @@
 Inputs that hold data, and keys, coins and masks, are marked; so are constants, which may be data frozen at trace time.
 Every operation passes marks on. Only a release clears them, and only if (i) everything else it reads is clean, (ii) its
 rows reach it untouched, one unit per row: nothing may mix rows before they are clipped, (iii) its keys and the numbers
-of its mechanism are those the gate came with, and (iv) its counter was used by no other release: a counter is a token
-that a release spends and gives back advanced, so noise is never used twice and every release is counted.
+of its mechanism are those the gate came with, each in its place, and (iv) its counter was used by no other release: a
+counter is a token that a release spends and gives back advanced, so noise is never used twice and all is counted.
 
 It does not see sensitivities, shapes, Python control flow, the engine's gather and scatter, time, memory or logs.
 """
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend import core
 
 from kinfolk.privacy.release import PrivacyError, release_p
@@ -26,7 +27,28 @@ CLEAN, ROWS, MARKED, KEY, TERMS, COUNTER = "clean", "rows", "marked", "key", "te
 """ROWS: raw, one privacy unit per row of the leading axis. KEY: a noise or coin key. Any operation on these two makes
 them MARKED. TERMS: a mechanism's numbers; COUNTER: a meter's uses. Both are clean, and lose their label when changed.
 """
-PRIVATE = (ROWS, MARKED, KEY)
+CALLS = (
+    "jit",
+    "pjit",
+    "closed_call",
+    "core_call",
+    "remat",
+    "remat2",
+    "checkpoint",
+    "custom_jvp_call",
+    "custom_vjp_call",
+)
+"""Equations whose inner program is simply run: the only ones that are looked into."""
+REFUSED = ("custom_vmap_call", "custom_partitioning", "run_state")
+"""Equations that may do something else when they are vectorised or compiled than what is traced."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """An input that a release must get untouched, and in its place."""
+
+    label: str
+    number: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +56,11 @@ class Token:
     """The value of a counter at one point of the program; compared by identity."""
 
 
-Label = str | Token
+Label = str | Place | Token
+
+
+def private(mark: Label) -> bool:
+    return (mark.label if isinstance(mark, Place) else mark) in (ROWS, MARKED, KEY)
 
 
 @dataclass
@@ -47,8 +73,8 @@ class Report:
     """Most releases of each kind that one call can make."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Most scalars in one release of each kind."""
-    forms: dict[str, set[str]] = field(default_factory=dict)
-    """Shapes of the mechanisms that made them."""
+    bodies: dict[str, set[str]] = field(default_factory=dict)
+    """Texts of the programs inside the releases of each kind."""
     violations: list[str] = field(default_factory=list)
     program: str = ""
     """Hash of the traced program."""
@@ -71,16 +97,32 @@ def check(function: Any, arguments: Sequence[Any], labels: Sequence[Any]) -> Rep
         return report
     marks = [mark for argument, label in zip(arguments, labels, strict=True) for mark in _spread(label, argument)]
     walker = _Walker(report)
-    tokens = [Token() if mark == COUNTER else mark for mark in marks]
-    outputs, report.releases = walker.walk(closed, tokens)
-    shown = [(CLEAN if mark in walker.spent else COUNTER) if isinstance(mark, Token) else mark for mark in outputs]
-    report.labels = jax.tree.unflatten(jax.tree.structure(shapes), shown)
-    text = re.sub(r" at 0x[0-9a-f]+", "", str(closed))
-    report.program = hashlib.sha256(text.encode()).hexdigest()
+    outputs, report.releases = walker.walk(closed, _numbered(marks))
+    report.labels = jax.tree.unflatten(jax.tree.structure(shapes), walker.plain(outputs))
+    constants = "".join(hashlib.sha256(np.asarray(value).tobytes()).hexdigest() for value in closed.consts)
+    report.program = hashlib.sha256((program_text(closed) + constants).encode()).hexdigest()
     return report
 
 
-def _spread(label: Any, argument: Any) -> list[Label]:
+def program_text(closed: Any) -> str:
+    """A traced program as text, without addresses in memory."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(closed))
+
+
+def _numbered(marks: Sequence[str]) -> list[Label]:
+    """Counters become tokens; rows, keys and terms get numbers, each in the order of the inputs."""
+    seen: dict[str, int] = {}
+    labels: list[Label] = []
+    for mark in marks:
+        if mark in (ROWS, KEY, TERMS):
+            labels.append(Place(mark, seen.get(mark, 0)))
+            seen[mark] = seen.get(mark, 0) + 1
+        else:
+            labels.append(Token() if mark == COUNTER else mark)
+    return labels
+
+
+def _spread(label: Any, argument: Any) -> list[str]:
     """One label per leaf of `argument`, from a prefix tree of labels."""
     if isinstance(label, str):
         return [label] * len(jax.tree.leaves(argument))
@@ -89,7 +131,7 @@ def _spread(label: Any, argument: Any) -> list[Label]:
 
 def must_be_clean(report: Report, what: str, labels: Any) -> None:
     """Adds a violation if any of `labels` is private."""
-    if any(mark in PRIVATE for mark in jax.tree.leaves(labels)):
+    if any(private(mark) for mark in jax.tree.leaves(labels)):
         report.violations.append(f"{what} depends on data other than through a release")
 
 
@@ -142,8 +184,11 @@ class _Walker:
             if _mixed(marks) == MARKED:
                 self.violate(equation, f"{name} shows a value that depends on data")
             return [MARKED] * outputs, {}
+        if name in REFUSED or _has_reference(equation):
+            self.violate(equation, f"{name!r} may do what the check cannot see: write it with plain functions")
+            return [MARKED] * outputs, {}
         inner = [closed for closed in _programs(equation) if len(closed.jaxpr.invars) == len(marks)]
-        if len(inner) == 1 and len(inner[0].jaxpr.outvars) == outputs:
+        if name in CALLS and len(inner) == 1 and len(inner[0].jaxpr.outvars) == outputs:
             return self.walk(inner[0], marks)
         if any(_has_release(closed) for closed in _programs(equation)):
             self.violate(equation, f"a release inside {name!r}, which the check cannot follow")
@@ -153,15 +198,15 @@ class _Walker:
     def release(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         keys, counter, units, terms, public = _split(marks, equation.params["sizes"])
         kind, before = equation.params["kind"], len(self.report.violations)
-        if any(mark != KEY for mark in keys):
+        if keys != [Place(KEY, n) for n in range(len(keys))]:
             self.violate(equation, "a release does not use the keys its gate came with")
         if not isinstance(counter[0], Token) or counter[0] in self.spent:
             self.violate(equation, "two releases would share noise: use the gate that a query returns")
-        if any(mark in (MARKED, KEY) for mark in units):
+        if units != [Place(ROWS, n) for n in range(len(units))]:
             self.violate(equation, "rows were changed or mixed before they reached a release")
-        if any(mark != TERMS for mark in terms):
+        if terms != [Place(TERMS, n) for n in range(len(terms))]:
             self.violate(equation, "a mechanism was changed inside the program")
-        if any(mark in PRIVATE for mark in public):
+        if any(private(mark) for mark in public):
             self.violate(equation, "a release reads something besides its rows that depends on data")
         for problem in _problems_inside(equation.params["program"]):
             self.violate(equation, problem)
@@ -169,35 +214,45 @@ class _Walker:
         ok = len(self.report.violations) == before
         size = sum(variable.aval.size for variable in equation.outvars[1:])
         self.report.sizes[kind] = max(size, self.report.sizes.get(kind, 0))
-        self.report.forms.setdefault(kind, set()).add(equation.params["form"])
+        self.report.bodies.setdefault(kind, set()).add(program_text(equation.params["program"]))
         return [Token(), *[CLEAN if ok else MARKED] * (len(equation.outvars) - 1)], {kind: 1}
 
     def scan(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         constants, carried = equation.params["num_consts"], equation.params["num_carry"]
-        fixed, carry = marks[:constants], marks[constants : constants + carried]
+        fixed, carry = marks[:constants], self.handed_over(marks[constants : constants + carried])
         slices = [_mixed([mark]) for mark in marks[constants + carried :]]
-        self.lend(fixed)
+        self.spent.update(mark for mark in fixed if isinstance(mark, Token))  # every turn would see the same value
         while True:  # labels only get worse, so this ends
             entering = [Token() if isinstance(mark, Token) else mark for mark in carry]
             outputs, releases = self.walk(equation.params["jaxpr"], [*fixed, *entering, *slices])
-            leaving = [self.settled(mark) for mark in outputs[:carried]]
-            joined = [_join(a, b) for a, b in zip(map(_kind_of, carry), map(_kind_of, leaving), strict=True)]
-            if joined == [_kind_of(mark) for mark in carry]:
+            leaving = self.plain_once(outputs[:carried])
+            joined = [_join_turn(a, b) for a, b in zip(carry, leaving, strict=True)]
+            if joined == carry:
                 break
-            carry = [mark if _kind_of(mark) == label else label for mark, label in zip(carry, joined, strict=True)]
-        if any(isinstance(mark, Token) for mark in marks[constants : constants + carried]) and releases:
-            self.spent.update(mark for mark in carry if isinstance(mark, Token))
+            carry = joined
         last = [Token() if isinstance(mark, Token) else mark for mark in carry]
         stacked = [_mixed([mark]) for mark in outputs[carried:]]
         return [*last, *stacked], {kind: count * equation.params["length"] for kind, count in releases.items()}
 
-    def lend(self, marks: Sequence[Label]) -> None:
-        """Counters that every turn of a loop sees at the same value cannot be spent in it."""
+    def handed_over(self, marks: Sequence[Label]) -> list[Label]:
+        """What goes into a loop or a branch: a counter goes there for good, and only once."""
+        labels = self.plain_once(marks)
         self.spent.update(mark for mark in marks if isinstance(mark, Token))
+        return labels
 
-    def settled(self, mark: Label) -> Label:
-        """A counter that was used up is only a number."""
-        return CLEAN if mark in self.spent else mark
+    def plain_once(self, marks: Sequence[Label]) -> list[Label]:
+        """Counters that were used up, or that are there already, are only numbers."""
+        seen: set[Label] = set(self.spent)
+        labels: list[Label] = []
+        for mark in marks:
+            labels.append(CLEAN if isinstance(mark, Token) and mark in seen else mark)
+            if isinstance(mark, Token):
+                seen.add(mark)
+        return labels
+
+    def plain(self, marks: Sequence[Label]) -> list[str]:
+        """Labels for a reader, without tokens and places."""
+        return [_kind_of(mark) for mark in self.plain_once(marks)]
 
     def loop(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         p = equation.params
@@ -208,7 +263,7 @@ class _Walker:
         while True:
             outputs, _ = self.walk(p["body_jaxpr"], [*body, *carry])
             decided, _ = self.walk(p["cond_jaxpr"], [*ahead, *carry])
-            seen = decided[0] in PRIVATE
+            seen = private(decided[0])
             joined = [MARKED if seen else _join(a, b) for a, b in zip(carry, outputs, strict=True)]
             if joined == carry:
                 break
@@ -216,35 +271,45 @@ class _Walker:
         return carry, {}
 
     def branches(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
-        index, rest = marks[0], marks[1:]
+        index, rest = marks[0], self.handed_over(marks[1:])
+        rest = [Token() if isinstance(mark, Token) else mark for mark in rest]
         before, results, spent = set(self.spent), [], set(self.spent)
         for branch in equation.params["branches"]:
             self.spent = set(before)
             outputs, releases = self.walk(branch, rest)
-            results.append(([self.settled(mark) for mark in outputs], releases))
+            results.append((self.plain_once(outputs), releases))
             spent |= self.spent
         self.spent = spent
-        if index in PRIVATE and any(releases for _, releases in results):
+        if private(index) and any(releases for _, releases in results):
             self.violate(equation, "data decides whether a release is made")
         columns = zip(*(labels for labels, _ in results), strict=True)
         outputs = [Token() if all(isinstance(m, Token) for m in column) else _join(*column) for column in columns]
         kinds = {kind for _, releases in results for kind in releases}
         dearest = {kind: max(releases.get(kind, 0) for _, releases in results) for kind in kinds}
-        return [MARKED] * len(outputs) if index in PRIVATE else outputs, dearest
+        return [MARKED] * len(outputs) if private(index) else outputs, dearest
 
 
 def _mixed(marks: Sequence[Label]) -> str:
     """The label of a value computed from these."""
-    return MARKED if any(mark in PRIVATE for mark in marks) else CLEAN
+    return MARKED if any(private(mark) for mark in marks) else CLEAN
 
 
 def _kind_of(mark: Label) -> str:
-    return COUNTER if isinstance(mark, Token) else mark
+    if isinstance(mark, Token):
+        return COUNTER
+    return mark.label if isinstance(mark, Place) else mark
 
 
 def _join(*marks: Label) -> Label:
     """A special label stays only where every path leaves the value alone."""
     return marks[0] if len(set(marks)) == 1 else _mixed(marks)
+
+
+def _join_turn(before: Label, after: Label) -> Label:
+    """What a loop's value is after any number of turns: a counter stays one if every turn hands one on."""
+    if isinstance(before, Token) and isinstance(after, Token):
+        return before
+    return _join(before, after)
 
 
 def _split(marks: list[Label], sizes: Sequence[int]) -> list[list[Label]]:
@@ -291,11 +356,19 @@ def _problems_inside(closed: Any) -> list[str]:
         name = equation.primitive.name
         if "callback" in name or "debug" in name or "outfeed" in name:
             problems.append(f"{name} inside a release shows raw values")
+        if name in REFUSED or _has_reference(equation):
+            problems.append(f"{name!r} inside a release may do what the check cannot see")
         if equation.primitive is release_p:
             problems.append("a release inside a release")
         for inner in _programs(equation):
             problems += _problems_inside(inner)
     return list(dict.fromkeys(problems))
+
+
+def _has_reference(equation: Any) -> bool:
+    """Whether an equation reads or writes a mutable array."""
+    atoms = (*equation.invars, *equation.outvars)
+    return any("Ref" in type(getattr(atom, "aval", None)).__name__ for atom in atoms)
 
 
 def _place(equation: Any) -> str:

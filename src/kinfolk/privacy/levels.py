@@ -57,8 +57,8 @@ class PrivacyLevel:
             raise ValueError(f"level={self.level!r} is not one of {LEVELS}")
         if self.relation not in RELATIONS:
             raise ValueError(f"relation={self.relation!r} is not one of {RELATIONS}")
-        if not self.clip > 0:
-            raise ValueError(f"clip={self.clip} must be above 0")
+        if not 1e-6 <= self.clip <= 1e6:
+            raise ValueError(f"clip={self.clip} must lie between 1e-6 and 1e6, where float32 norms are exact enough")
         if self.level == "none":
             if self.epsilon is not None or self.noise_multiplier is not None:
                 raise ValueError("level='none' has no budget: choose level='example' or 'client', or leave epsilon out")

@@ -149,8 +149,7 @@ def _bind(
 
     program = jax.make_jaxpr(ordered)(*inputs)
     sizes = tuple(len(jax.tree.leaves(part)) for part in parts)
-    form = str(jax.tree.structure(terms))
-    out = release_p.bind(*inputs, program=program, kind=kind, sizes=sizes, form=form)
+    out = release_p.bind(*inputs, program=program, kind=kind, sizes=sizes)
     return jax.tree.unflatten(jax.tree.structure(shapes), out)
 
 

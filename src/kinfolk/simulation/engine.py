@@ -89,6 +89,7 @@ def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, 
     if cohort.partial and cohort.index is None:
         personal = trees.choose_rows(cohort.present, personal, state.personal)
         meters = _keep_meters(cohort.present, meters, state.meters)
+    messages = trees.choose_rows(cohort.present, messages, trees.zeros_like(messages))
     expected = terms.inbox.sampling.rate * jnp.sum(clients.weights)
     shared, server = server_round(
         plan.level,
