@@ -18,6 +18,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(tier)
 
 
+@pytest.fixture(autouse=True)
+def own_ledgers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test charges a ledger of the person who runs it."""
+    monkeypatch.setenv("KINFOLK_LEDGERS", str(tmp_path / "ledgers"))
+
+
 @pytest.fixture
 def school_data() -> None:
     """Skips a test that needs School where it is not."""

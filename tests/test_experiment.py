@@ -41,7 +41,7 @@ def test_there_and_back(experiment: Experiment) -> None:
         ("sede = 3", "unknown key 'sede'; did you mean 'seed'"),
         ("[privacy]\nlevel='example'\nepsilonn=3", "did you mean 'privacy.epsilon'"),
         ("[privacy]\nlevel='exampel'\nepsilon=3.0", "level='exampel' is not one of"),
-        ("[privacy]\nlevel='example'", "exactly one of epsilon and noise_multiplier"),
+        ("[privacy]\nlevel='example'", "needs epsilon, or noise_multiplier"),
         ("[privacy]\nlevel='example'\nepsilon=0", "epsilon=0.0 must be above 0"),
         ("[privacy]\nlevel='none'\nepsilon=3", "has no budget"),
         ("seed = 'three'", "seed='three' should be a int"),

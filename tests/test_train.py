@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from kinfolk.experiment import ConfigError, Experiment, Phase, Training
 from kinfolk.privacy.accounting import BudgetError
 from kinfolk.privacy.ledger import Ledger, LedgerError, read_lines
 from kinfolk.privacy.levels import Budget, client_level, example_level, none
+from kinfolk.privacy.release import PrivacyError
 
 SIX = {"clients": 6, "features": 2, "least": 10, "most": 40}
 
@@ -74,7 +76,9 @@ def test_every_reported_epsilon_comes_from_the_ledger(tmp_path: Path) -> None:
     with Ledger(run.public / "ledger.jsonl") as ledger:
         for party in run.statement()["parties"]:
             name = party["party"]
-            assert party["releases"] == steps[name] == sum(line.uses for line in lines if line.party == name)
+            assert (
+                party["releases"]["gradient"] == steps[name] == sum(line.uses for line in lines if line.party == name)
+            )
             assert party["epsilon"] == ledger.epsilon(name, "synthetic_schools", "example", 1e-4)
 
 
@@ -99,15 +103,8 @@ def test_seeds_together_equal_one_by_one(tmp_path: Path) -> None:
 def test_interrupted_simulations_go_on_bit_for_bit(privacy: object, tmp_path: Path) -> None:
     whole = train.run(experiment(privacy=privacy), tmp_path)
 
-    class Stop(Exception):
-        pass
-
-    def stop(done: int, total: int, numbers: dict[str, float]) -> None:
-        if done >= 10:
-            raise Stop
-
     with pytest.raises(Stop):
-        train.run(experiment(privacy=privacy), tmp_path / "cut", progress=stop)
+        train.run(experiment(privacy=privacy), tmp_path / "cut", progress=stop_at(10))
     (cut,) = (tmp_path / "cut").iterdir()
     resumed = train.resume(cut)
     for name, value in models_of(whole).items():
@@ -136,11 +133,66 @@ def test_a_release_is_charged_to_the_data_sets_ledger_and_cannot_be_repeated(tmp
 
 
 def test_several_releases_on_one_data_set_add_up(tmp_path: Path) -> None:
-    small = replace(experiment().privacy, epsilon=None, noise_multiplier=20.0)
-    one = train.run(experiment(seed=None, privacy=small), tmp_path)
-    two = train.run(experiment(seed=None, privacy=small), tmp_path)
+    small = replace(experiment().privacy, epsilon=4.0, noise_multiplier=20.0)
+    one = train.run(experiment(seed=None, privacy=small), tmp_path / "here")
+    two = train.run(experiment(seed=None, privacy=small), tmp_path / "there")
     assert two.statement()["epsilon"] > 1.2 * one.statement()["epsilon"]
-    assert two.statement()["accountant"] == "Renyi filter"
+    assert "odometer" in two.statement()["accountant"]
+
+
+def test_a_run_under_another_relation_has_its_own_account(tmp_path: Path) -> None:
+    train.run(experiment(seed=None), tmp_path)
+    other = train.run(experiment(seed=None, privacy=replace(experiment().privacy, relation="replace_one")), tmp_path)
+    assert other.statement()["epsilon"] == pytest.approx(4.0, rel=1e-3)
+    assert any("another unit" in text for text in other.statement()["not_covered"])
+
+
+class Stop(Exception):
+    pass
+
+
+def stop_at(rounds: int) -> Callable[..., None]:
+    def stop(done: int, total: int, numbers: dict[str, float]) -> None:
+        if done >= rounds:
+            raise Stop
+
+    return stop
+
+
+def test_a_resumed_release_is_charged_to_its_own_ledger_whatever_is_said(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        train.run(experiment(seed=None), tmp_path, ledger=tmp_path / "own.jsonl", progress=stop_at(10))
+    (run,) = tmp_path.glob("run-*")
+    with pytest.raises(PrivacyError, match=r"charged to .*own\.jsonl"):
+        train.resume(run, ledger=tmp_path / "other.jsonl")
+    finished = train.resume(run).statement()
+    assert finished["parties"][0]["releases"] == {"gradient": 25}
+    assert finished["epsilon"] == pytest.approx(4.0, rel=1e-3)
+
+
+def test_a_release_does_not_go_on_without_its_lines(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        train.run(experiment(seed=None), tmp_path, ledger=tmp_path / "own.jsonl", progress=stop_at(10))
+    lines = (tmp_path / "own.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "own.jsonl").write_text("".join(lines[:-6]))
+    (run,) = tmp_path.glob("run-*")
+    with pytest.raises(PrivacyError, match="does not hold the 10 rounds"):
+        train.resume(run)
+
+
+def test_a_simulation_cannot_become_a_release(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        train.run(experiment(), tmp_path, progress=stop_at(10))
+    (run,) = tmp_path.glob("run-*")
+    config = run / "public" / "experiment.toml"
+    config.write_text(config.read_text().replace("seed = 3\n", ""))
+    with pytest.raises(PrivacyError, match="was changed since the run began"):
+        train.resume(run)
+
+
+def test_a_release_needs_a_budget(tmp_path: Path) -> None:
+    with pytest.raises(PrivacyError, match="needs a budget"):
+        train.run(experiment(seed=None, privacy=example_level(delta=1e-4, noise_multiplier=2.0)), tmp_path)
 
 
 def test_released_noise_has_the_calibrated_size(tmp_path: Path) -> None:
@@ -149,7 +201,7 @@ def test_released_noise_has_the_calibrated_size(tmp_path: Path) -> None:
     data = from_rows(x, y, np.repeat([f"c{k}" for k in range(8)], 20), test_fraction=0.5)
     quiet = experiment(
         seed=None,
-        privacy=example_level(None, 1e-4, noise_multiplier=3.0),
+        privacy=example_level(100.0, 1e-4, noise_multiplier=3.0),
         phases=(Phase("local", 50, {"step_size": 1.0}),),
         training=Training(None),
     )
@@ -204,7 +256,7 @@ def test_kill_at_any_moment_then_resume(seed: int | None, tmp_path: Path) -> Non
 
     wanted = experiment(seed=seed, phases=(Phase("mean_regularized", 200),))
     if seed is None:  # room for what a crash wastes
-        wanted = replace(wanted, privacy=replace(wanted.privacy, epsilon=None, noise_multiplier=20.0))
+        wanted = replace(wanted, privacy=replace(wanted.privacy, epsilon=50.0, noise_multiplier=20.0))
     config = tmp_path / "experiment.toml"
     config.write_text(to_toml(wanted))
     published: dict[str, bytes] = {}
@@ -216,7 +268,7 @@ def test_kill_at_any_moment_then_resume(seed: int | None, tmp_path: Path) -> Non
             assert published.setdefault(file.name, file.read_bytes()) == file.read_bytes(), (
                 "published twice, differently"
             )
-        ledger = run / "public" / "ledger.jsonl" if seed else output / "ledgers" / "synthetic_schools.jsonl"
+        ledger = run / "public" / "ledger.jsonl" if seed else tmp_path / "ledgers" / "synthetic_schools.jsonl"
         charged = max(line.rounds[1] for line in read_lines(ledger))
         assert charged >= max((int(name[:6]) for name in published), default=0)
     (run,) = output.glob("run-*")
@@ -229,9 +281,6 @@ def test_kill_at_any_moment_then_resume(seed: int | None, tmp_path: Path) -> Non
 
 
 def test_a_release_that_crashed_gives_up_rounds_rather_than_exceed_its_budget(tmp_path: Path) -> None:
-    class Stop(Exception):
-        pass
-
     def crash(*_: object) -> None:
         raise Stop
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from kinfolk import experiment as experiments
 from kinfolk.experiment import Experiment
+from kinfolk.privacy.ledger import sync_directory
 
 VERSION = 1
 
@@ -129,11 +130,7 @@ def write_bytes(path: Path, content: bytes) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync_directory(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ from kinfolk.jobs import Job, as_sweep, prepare, releases_per_round
 from kinfolk.privacy import accounting
 from kinfolk.privacy.ledger import RELEASED, SIMULATED, Ledger, Line
 from kinfolk.privacy.levels import CLEAN
+from kinfolk.privacy.mechanisms import Cost
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.privacy.statement import statement, text
 from kinfolk.runs import Run
@@ -54,8 +57,11 @@ def run(
 ) -> Run:
     """Trains, and returns the run directory. Without a seed this is a release, charged to the data set's ledger."""
     job = prepare(experiment)
+    _refuse_bad_release(job)
     where = runs.create(output, experiment)
-    return _go(job, where, ledger or _default_ledger(job, where), progress)
+    path = _default_ledger(job, where) if ledger is None else ledger
+    runs.write_json(where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **_identity(where)})
+    return _go(job, where, path, progress)
 
 
 def resume(path: Path, *, ledger: Path | None = None, progress: Progress | None = None) -> Run:
@@ -63,15 +69,44 @@ def resume(path: Path, *, ledger: Path | None = None, progress: Progress | None 
     where = runs.open_run(path)
     if where.done():
         return where
+    begun = json.loads((where.private / "run.json").read_text())
+    if _identity(where)["experiment"] != begun["experiment"]:
+        raise PrivacyError(f"{where.public / 'experiment.toml'} was changed since the run began: start a new run")
+    path = Path(begun["ledger"])
+    if ledger is not None and ledger.absolute() != path:
+        raise PrivacyError(f"this run is charged to {path}, not to {ledger}: resume it without --ledger")
     job = prepare(where.experiment())
-    return _go(job, where, ledger or _default_ledger(job, where), progress)
+    _refuse_bad_release(job)
+    return _go(job, where, path, progress)
+
+
+def _identity(where: Run) -> dict[str, str]:
+    """What must not change between the start of a run and its end."""
+    text = (where.public / "experiment.toml").read_bytes()
+    return {"experiment": hashlib.sha256(text).hexdigest()}
 
 
 def _default_ledger(job: Job, where: Run) -> Path:
-    """A simulation's ledger is its own; a release is charged to its data set's, beside the runs."""
+    """A simulation's ledger is its own. A release is charged to its data set's: the same, wherever runs are kept."""
     if job.experiment.seed is not None:
         return where.public / "ledger.jsonl"
-    return where.path.parent / "ledgers" / f"{job.federations[0].name}.jsonl"
+    named = os.environ.get("KINFOLK_LEDGERS")
+    folder = Path(named) if named else Path.home() / ".local" / "share" / "kinfolk" / "ledgers"
+    return folder / f"{job.federations[0].name}.jsonl"
+
+
+def _refuse_bad_release(job: Job) -> None:
+    """A release needs a budget, and data that were prepared without looking at them."""
+    level, data = job.experiment.privacy, job.federations[0]
+    if job.experiment.seed is not None or level.level == "none":
+        return
+    if level.epsilon is None:
+        raise PrivacyError("a release needs a budget: give epsilon (besides noise_multiplier), or a seed to simulate")
+    if level.level == "example" and not data.scaling_is_private:
+        raise PrivacyError(
+            f"data {data.name!r} was scaled with raw statistics ({data.scaling}), which no account covers: scale by "
+            "declared bounds, or give a seed to simulate"
+        )
 
 
 def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None) -> Run:
@@ -82,6 +117,8 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None) -> R
         check.require()
     with Ledger(ledger_path) as ledger:
         state, done, phase = _start(job, where)
+        if released:
+            _require_charged(job, where, ledger, done)
         for chunk in _affordable(job, where, ledger, list(_chunks(job, done)), released):
             if chunk.phase != phase:
                 state, phase = _enter_phase(job, chunk.phase, state), chunk.phase
@@ -95,6 +132,20 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None) -> R
                 progress(done, job.experiment.rounds, _summary(numbers))
         _finish(job, where, ledger, state, phase, done)
     return where
+
+
+def _require_charged(job: Job, where: Run, ledger: Ledger, done: int) -> None:
+    """Refuses to go on with a release whose earlier rounds are not in the ledger."""
+    found: dict[tuple[str, str, Cost], int] = {}
+    for line in ledger.lines:
+        if line.run == where.name and line.noise == RELEASED and line.rounds[1] <= done:
+            key = (line.party, line.kind, line.cost)
+            found[key] = found.get(key, 0) + line.uses
+    for line in (line for chunk in _chunks(job, 0) if chunk.end <= done for line in _lines(job, where, chunk, True)):
+        key = (line.party, line.kind, line.cost)
+        found[key] = found.get(key, 0) - line.uses
+    if any(left < 0 for left in found.values()):
+        raise PrivacyError(f"ledger {ledger.path} does not hold the {done} rounds that this run has behind it")
 
 
 def _chunks(job: Job, done: int) -> Iterator[Chunk]:
@@ -209,15 +260,16 @@ def _compute(job: Job, chunk: Chunk, state: State, released: bool) -> State:
 
 def _uses(job: Job, state: State) -> dict[str, np.ndarray]:
     """Uses so far of the kinds that are paid for, per sweep point, seed and party."""
-    data = {kind: np.asarray(uses) for kind, uses in state.meters.uses.items()}
-    return {**data, **{kind: np.asarray(uses)[..., None] for kind, uses in state.server.uses.items()}}
+    data = {kind: np.array(uses, copy=True) for kind, uses in state.meters.uses.items()}
+    return {**data, **{kind: np.array(uses, copy=True)[..., None] for kind, uses in state.server.uses.items()}}
 
 
 def _start(job: Job, where: Run) -> tuple[State, int, int]:
     """The state to go on from, how many rounds it has behind it, and its phase."""
     seed = job.experiment.seed
     first = seed if seed is not None else int.from_bytes(os.urandom(4), "big")
-    keys = jax.vmap(jax.random.key)(jnp.arange(first, first + job.experiment.seeds, dtype=jnp.uint32))
+    numbers = jnp.arange(first, first + job.experiment.seeds, dtype=jnp.uint32)
+    keys = jax.vmap(lambda number: jax.random.key(number, impl="threefry2x32"))(numbers)
     checkpoint = where.private / "checkpoint.npz"
     if not checkpoint.exists():
         return engine.start_all(job.plan, as_sweep(job.algorithms[0]), keys), 0, 0
@@ -313,7 +365,7 @@ def _finish(job: Job, where: Run, ledger: Ledger, state: State, phase: int, done
     )
     data = job.federations[0]
     unit = job.plan.level
-    lines = [x for x in ledger.lines if x.data == data.name and x.unit == unit]
+    lines = ledger.about(data.name, unit, job.experiment.privacy.relation)
     result = statement(
         job.experiment.privacy,
         lines,
@@ -322,10 +374,10 @@ def _finish(job: Job, where: Run, ledger: Ledger, state: State, phase: int, done
         noise=RELEASED if released else SIMULATED,
         program=[check.program for check in job.checks],
         scaling=data.scaling,
-        scaling_is_private=data.scaling_is_private,
-        other_runs=len({line.run for line in lines}) > 1,
+        scaling_is_private=data.scaling_is_private or unit == "client",
+        other_accounts=len(lines) < len([x for x in ledger.lines if x.data == data.name]),
     )
-    result |= {"run": where.name, "rounds": done}
+    result |= {"run": where.name, "rounds": done, "ledger": ledger.path.name}
     if released:
         shutil.copyfile(ledger.path, where.public / "ledger.jsonl")
     runs.write_text(where.public / "statement.txt", text(result))

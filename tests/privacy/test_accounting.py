@@ -22,7 +22,16 @@ def gaussian(z: float, rate: float = 1.0, relation: str = "zero_out", delta: flo
 def test_poisson_sampled_gaussian() -> None:
     charges = [(gaussian(1.0, 0.01), 1000)]
     assert epsilon(charges, 1e-5) == pytest.approx(1.8282, abs=5e-4)
-    assert epsilon(charges, 1e-5, adaptive=True) == pytest.approx(2.1014, abs=5e-4)
+    assert accounting._rdp(charges, 1e-5) == pytest.approx(2.1014, abs=5e-4)
+
+
+def test_the_odometer_holds_for_orders_fixed_beforehand() -> None:
+    """Plain Gaussians have Renyi divergence a / (2 z^2), so the odometer has a closed form."""
+    found = epsilon([(gaussian(4.0), 10)], 1e-5, adaptive=True)
+    orders = np.array(accounting.ODOMETER_ORDERS)
+    expected = (orders * 10 / 32 + np.log(len(orders) / 1e-5) / (orders - 1)).min()
+    assert found == pytest.approx(expected, rel=1e-6)
+    assert found > epsilon([(gaussian(4.0), 10)], 1e-5)
 
 
 def test_relations() -> None:

@@ -100,6 +100,7 @@ def bookkeeping(model: Model) -> tuple[Callable[..., Any], Callable[..., Any]]:
 @search
 @given(numbers.arrays(np.float32, (2, 3), elements=any_float), any_float, clips)
 @example(np.array([[1.8e19, 0, 0], [0, 0, 0]], np.float32), 9e-20, np.float32(1))
+@example(np.zeros((2, 3), np.float32), 3e38, np.float32(1))
 @example(np.array([[1e18, 0, 0], [0, 0, 0]], np.float32), 1e-19, np.float32(1e-3))
 def test_one_example_moves_a_bookkeeping_sum_by_at_most_the_clip(x: np.ndarray, y: float, clip: np.float32) -> None:
     """A linear model's gradient can be a tiny residual times a huge input: its norm must not be lost on the way."""

@@ -18,16 +18,16 @@ from dp_accounting import gaussian_mechanism, rdp
 from dp_accounting.pld import common, privacy_loss_distribution
 from scipy import optimize, special, stats
 
-from kinfolk.privacy.mechanisms import Cost
+from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, Cost
 
 Charge = tuple[Cost, int]
 """A cost and how often it was paid."""
 
-LARGEST_NOISE_MULTIPLIER = 2500.0
-"""More noise than this and a release is nothing but noise: the budget cannot be met in any useful sense."""
 TOLERANCE = 5e-4
 """How far, relatively, a calibrated noise multiplier may lie above the smallest one."""
 ORDERS = (*np.arange(2, 12, 0.1).round(1).tolist(), *range(12, 65), *range(72, 257, 8), 320, 384, 512, 768, 1024)
+
+ODOMETER_ORDERS = (1.5, 2, 3, 4, 6, 8, 11, 16, 23, 32, 64, 128)
 
 _RELATIONS = {
     "zero_out": dp.NeighboringRelation.REPLACE_SPECIAL,
@@ -42,8 +42,8 @@ class BudgetError(ValueError):
 def epsilon(charges: Iterable[Charge], delta: float, *, adaptive: bool = False) -> float:
     """The smallest epsilon we can prove for all charges together.
 
-    `adaptive`: later costs were chosen after seeing earlier releases (a second run, say). Then only the Renyi filter
-    is valid; without it the tighter privacy-loss distribution is used.
+    `adaptive`: later costs were chosen after seeing earlier releases (a second run, say). Then the value is that of a
+    Renyi odometer, which holds at any time and for any such choice; otherwise the tighter privacy-loss distribution.
 
     >>> round(epsilon([(Cost("gaussian", 1.0, 0.01), 1000)], 1e-5), 2)
     1.83
@@ -60,7 +60,7 @@ def epsilon(charges: Iterable[Charge], delta: float, *, adaptive: bool = False) 
     if left <= 0:
         return math.inf
     if adaptive:
-        return _rdp(paid, left)
+        return _odometer(paid, left)
     if all(cost.mechanism == "gaussian" for cost, _ in paid):
         if all(cost.rate == 1 for cost, _ in paid):
             return _plain_gaussian(paid, left)
@@ -152,6 +152,24 @@ def _rdp(paid: Sequence[Charge], delta: float) -> float:
     for cost, uses in paid:
         accountant.compose(dp.SelfComposedDpEvent(event(cost), uses))
     return float(accountant.get_epsilon(delta))
+
+
+def _odometer(paid: Sequence[Charge], delta: float) -> float:
+    """What holds at any time, however costs were chosen on the way: with probability 1 - delta the privacy loss is
+    below rho(a) + log(N / delta) / (a - 1) for all of N orders a fixed beforehand, by Ville's inequality for each.
+    """
+    count = len(ODOMETER_ORDERS)
+    return min(_renyi(paid, a) + math.log(count / delta) / (a - 1) for a in ODOMETER_ORDERS)
+
+
+def _renyi(paid: Sequence[Charge], order: float) -> float:
+    """The Renyi divergence of this order of all charges together, read back from a conversion with a tiny delta."""
+    accountant = rdp.RdpAccountant([order], dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    for cost, uses in paid:
+        accountant.compose(dp.SelfComposedDpEvent(event(cost), uses))
+    tiny = 1e-300
+    converted = accountant.get_epsilon(tiny)
+    return converted - math.log1p(-1 / order) + (math.log(tiny) + math.log(order)) / (order - 1)
 
 
 def event(cost: Cost) -> dp.DpEvent:

@@ -208,7 +208,7 @@ def find_rule(play: Player, delta: float, runs: int, confidence: float, noise: f
             low, high = high, low
         for threshold in _candidates(low, high):
             hits = [half - np.searchsorted(values, threshold, side="right") for values in (high, low)]
-            promised = _promise(hits[0] / half, hits[1], half, runs, delta, confidence)
+            promised = _promise(hits[0], hits[1], half, runs, delta, confidence)
             best = max(best, (promised, threshold, likely_present))
     _, threshold, likely_present = best
     return Rule(centre, weights if likely_present else -weights, float(threshold), likely_present)
@@ -222,9 +222,9 @@ def _candidates(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return np.unique(np.append(values, gap))
 
 
-def _promise(likely: float, unlikely_hits: int, pilot: int, runs: int, delta: float, confidence: float) -> float:
-    """The bound to expect from `runs` runs. The unlikely rate is taken a little high: it is estimated from few hits."""
-    unlikely = float(at_most(unlikely_hits, pilot, 0.2))
+def _promise(likely_hits: int, unlikely_hits: int, pilot: int, runs: int, delta: float, confidence: float) -> float:
+    """The bound to expect from `runs` runs. Rates are taken pessimistically, lest the luckiest threshold wins."""
+    likely, unlikely = float(at_least(likely_hits, pilot, 0.05)), float(at_most(unlikely_hits, pilot, 0.05))
     return float(lower_bound(math.floor(likely * runs), math.ceil(unlikely * runs), runs, delta, confidence))
 
 

@@ -119,8 +119,7 @@ def set_up(algorithm: Algorithm, privacy: PrivacyLevel, *, batch_size: int | Non
     totals = {kind: part.sum(axis=0) for kind, part in counted.items()}
     terms = terms_for(privacy, data.ids, sizes, batch_size, {**nothing, **totals}, size)
     mechanism = terms.inbox if level == "client" else terms.data
-    (uses,) = totals.values()
-    paid = int(uses[0 if level == "client" else TARGET])
+    paid = sum(int(part[0 if level == "client" else TARGET]) for part in totals.values())
     found = mechanism.costs() if paid else []
     cost = found[min(TARGET, len(found) - 1)] if found else None
     terms = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), terms)

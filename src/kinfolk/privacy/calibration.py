@@ -110,7 +110,7 @@ def _noise(
     places, cases = [], []
     for k, name in enumerate(ids):
         epsilon, delta = budget_of(level, name, sizes[k])
-        if epsilon is not None and counts[k]:
+        if level.noise_multiplier is None and epsilon is not None and counts[k]:
             places.append(k)
             cases.append(
                 Case(epsilon, delta, int(counts[k]), float(rates[k]), level.relation, float(np.float32(overflow[k])))

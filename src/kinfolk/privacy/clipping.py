@@ -58,12 +58,19 @@ def clip_one(contribution: Tree, weight: Array, clip: Array) -> Tree:
     Norms are taken in float32, of values divided by the largest, whatever type the contribution has.
     """
     contribution = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), contribution)
-    largest = jnp.float32(1e-30)
-    for leaf in jax.tree.leaves(contribution):
-        largest = jnp.maximum(largest, jnp.max(jnp.abs(leaf), initial=0))
-    norm = largest * jnp.sqrt(trees.squared_norm(jax.tree.map(lambda leaf: leaf / largest, contribution)))
+    leaves = jax.tree.leaves(contribution)
+    scale = _scale(jnp.stack([jnp.float32(0), *(jnp.max(jnp.abs(leaf), initial=0) for leaf in leaves)]).max())
+    norm = scale * jnp.sqrt(trees.squared_norm(jax.tree.map(lambda leaf: leaf / scale, contribution)))
     factor = weight * clip_factor(norm, clip)
     return jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), factor * leaf, 0), contribution)
+
+
+def _scale(largest: Array) -> Array:
+    """What to divide values by before they are squared, so that squares of small ones do not vanish.
+
+    Never beyond 1e30 either: XLA multiplies by the reciprocal, and that of 1e38 is 0.
+    """
+    return jnp.clip(largest, 1e-30, 1e30)
 
 
 def clip_factor(norm: Array, clip: Array) -> Array:
@@ -151,10 +158,10 @@ def _layer_norm(layer: Dense | Conv, inputs: Array, outputs: Array) -> Array:
     inputs they are multiplied with.
     """
     a, g = (leaf.reshape(leaf.shape[0], -1, leaf.shape[-1]) for leaf in (inputs, outputs))
-    largest = jnp.maximum(jnp.abs(g).max((1, 2)), 1e-30)
-    g = g / largest[:, None, None]
+    scale = _scale(jnp.abs(g).max((1, 2)))
+    g = g / scale[:, None, None]
     if isinstance(layer, Dense):
         squared = (1 + jnp.square(a).sum((1, 2))) * jnp.square(g).sum((1, 2))
     else:
         squared = jnp.square(jnp.einsum("npi,npo->nio", a, g)).sum((1, 2)) + jnp.square(g.sum(1)).sum(1)
-    return largest * jnp.sqrt(squared)
+    return scale * jnp.sqrt(squared)

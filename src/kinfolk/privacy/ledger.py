@@ -1,7 +1,8 @@
 """The ledger: an append-only record of every release, and the only source of every reported epsilon.
 
-A line is on disk before anything it pays for is published. Lines are chained by hashes, so a changed or removed line
-is noticed; a line torn by a crash paid for nothing that was published and is dropped. One process at a time.
+A line is on disk before anything it pays for is published. Lines are chained by hashes, so that a change is noticed
+unless it is to the very end; a run that goes on checks that its own lines are all there. A line torn by a crash paid
+for nothing that was published and is dropped. One process at a time.
 """
 
 from __future__ import annotations
@@ -63,9 +64,13 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._opened = datetime.now(UTC).isoformat(timespec="seconds")  # of the process: a round's time says too much
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            is_new = not path.exists()
             self._file = open(path, "a+b", buffering=0)  # noqa: SIM115 - open as long as the ledger is
+            if is_new:
+                sync_directory(path.parent)
         except OSError as error:
             raise LedgerError(f"ledger {path} cannot be opened for writing: {error.strerror}") from error
         try:
@@ -101,13 +106,12 @@ class Ledger:
 
     def charge(self, lines: Iterable[Line]) -> None:
         """Appends lines, all or none, and returns when they are on disk."""
-        time = datetime.now(UTC).isoformat(timespec="seconds")
         chained, last, text = [], self._last, b""
         for line in lines:
             if not line.uses:
                 continue
             _refuse_mixed_noise(self.lines, line)
-            chained.append(replace(line, time=time, previous=last))
+            chained.append(replace(line, time=self._opened, previous=last))
             raw = json.dumps(asdict(chained[-1]), sort_keys=True).encode()
             text += raw + b"\n"
             last = hashlib.sha256(raw).hexdigest()
@@ -133,16 +137,22 @@ class Ledger:
         with contextlib.suppress(OSError):
             self._file.close()
 
-    def charges(self, party: str, data: str, unit: str) -> list[tuple[str, Cost, int]]:
-        """(run, cost, uses) of every line of this party on this data set."""
-        wanted = (party, data, unit)
-        return [(x.run, x.cost, x.uses) for x in self.lines if (x.party, x.data, x.unit) == wanted]
+    def about(self, data: str, unit: str, relation: str) -> list[Line]:
+        """The lines on a data set that protect the same unit under the same neighbour relation: these compose."""
+        return [x for x in self.lines if (x.data, x.unit, x.cost.relation) == (data, unit, relation)]
 
     def epsilon(
-        self, party: str, data: str, unit: str, delta: float, planned: Iterable[tuple[str, Cost, int]] = ()
+        self,
+        party: str,
+        data: str,
+        unit: str,
+        delta: float,
+        planned: Iterable[tuple[str, Cost, int]] = (),
+        relation: str = "zero_out",
     ) -> float:
         """What a party has spent, and would have spent after `planned` charges."""
-        charges = [*self.charges(party, data, unit), *planned]
+        spent = [(x.run, x.cost, x.uses) for x in self.about(data, unit, relation) if x.party == party]
+        charges = [*spent, *planned]
         several_runs = len({run for run, _, _ in charges}) > 1
         return accounting.epsilon([(cost, uses) for _, cost, uses in charges], delta, adaptive=several_runs)
 
@@ -154,9 +164,10 @@ class Ledger:
             allowed = budgets.get(party)
             if allowed is None:
                 continue
-            total = self.epsilon(party, data, unit, allowed.delta, charges)
+            relation = charges[0][1].relation if charges else "zero_out"
+            total = self.epsilon(party, data, unit, allowed.delta, charges, relation)
             if total > allowed.epsilon * (1 + 1e-9):
-                spent = self.epsilon(party, data, unit, allowed.delta)
+                spent = self.epsilon(party, data, unit, allowed.delta, (), relation)
                 raise LedgerError(
                     f"{party} has spent epsilon={spent:.4g} on data set {data!r} and would reach {total:.4g}, beyond "
                     f"its budget of {allowed.epsilon:.4g} at delta={allowed.delta:g}: plan fewer rounds or more noise, "
@@ -170,6 +181,15 @@ class Ledger:
             if line.run == run:
                 total[line.party, line.kind] += line.uses
         return dict(total)
+
+
+def sync_directory(path: Path) -> None:
+    """Makes new names in a directory survive a loss of power."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def parse(raw: bytes, where: str) -> Line:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import jax
 
 from kinfolk.privacy.gates import GRADIENT, UPDATE
-from kinfolk.privacy.mechanisms import RELATIONS, Mechanism
+from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, RELATIONS, Mechanism
 
 LEVELS = ("example", "client", "none")
 UNITS = {"example": "one example of a client", "client": "one whole client", "none": "nothing"}
@@ -33,7 +33,11 @@ class Budget:
 
 @dataclass(frozen=True)
 class PrivacyLevel:
-    """A privacy level and its budget. Give `epsilon`, or `noise_multiplier` and read epsilon off the ledger."""
+    """A privacy level and its budget.
+
+    Give `epsilon`, and the noise is calibrated to it; or `noise_multiplier` (simulations only), and epsilon is read off
+    the ledger; or both, and epsilon is a limit.
+    """
 
     level: str = "none"
     """`example`: each client is private on its own, nobody else is trusted. `client`: joint privacy, trusted
@@ -62,10 +66,13 @@ class PrivacyLevel:
         if self.level == "none":
             if self.epsilon is not None or self.noise_multiplier is not None:
                 raise ValueError("level='none' has no budget: choose level='example' or 'client', or leave epsilon out")
-        elif (self.epsilon is None) == (self.noise_multiplier is None):
-            raise ValueError(f"level={self.level!r} needs exactly one of epsilon and noise_multiplier")
-        elif self.noise_multiplier is not None and not self.noise_multiplier > 0:
-            raise ValueError(f"noise_multiplier={self.noise_multiplier} must be above 0; for no noise use level='none'")
+        elif self.epsilon is None and self.noise_multiplier is None:
+            raise ValueError(f"level={self.level!r} needs epsilon, or noise_multiplier, or both")
+        elif self.noise_multiplier is not None and not 0 < self.noise_multiplier <= LARGEST_NOISE_MULTIPLIER:
+            raise ValueError(
+                f"noise_multiplier={self.noise_multiplier} must lie between 0 and {LARGEST_NOISE_MULTIPLIER:g}; "
+                "for no noise use level='none'"
+            )
         elif self.epsilon is not None and not self.epsilon > 0:
             raise ValueError(f"epsilon={self.epsilon} must be above 0; for no privacy at all use level='none'")
         if self.cohort is not None and not self.cohort > 0:

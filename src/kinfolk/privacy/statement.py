@@ -22,6 +22,7 @@ VIEWS = {
 NOT_COVERED = [
     "choices made by looking at results, such as hyper-parameters picked after several runs",
     "metrics, if they are published",
+    "preprocessing that looked at data: scaling, vocabularies, class lists, filled-in values",
     "several rows of one person, in one client or in several: such accounts add up",
     "that a client takes part, its name, and its number of rows, which count as public",
 ]
@@ -37,18 +38,20 @@ def statement(
     program: Sequence[str],
     scaling: str,
     scaling_is_private: bool,
-    other_runs: bool = False,
+    other_accounts: bool = False,
 ) -> dict[str, Any]:
-    """The statement for the given ledger lines; `deltas` has every party's delta.
+    """The statement for the given ledger lines, all on one data set, unit and relation; `deltas`: every party's delta.
 
-    `other_runs`: the lines belong to several runs on the same data, each chosen after the one before.
+    `other_accounts`: the ledger also holds lines on this data set that protect another unit or relation.
     """
+    other_runs = len({line.run for line in lines}) > 1  # each chosen, perhaps, after seeing the one before
     parties, cache = [], {}
     for party, delta in deltas.items():
         own = [(line.cost, line.uses) for line in lines if line.party == party]
         if (key := (tuple(own), delta)) not in cache:
             cache[key] = accounting.epsilon(own, delta, adaptive=other_runs)
-        parties.append({"party": party, "epsilon": cache[key], "delta": delta, "releases": sum(u for _, u in own)})
+        kinds = {line.kind: sum(x.uses for x in lines if (x.party, x.kind) == (party, line.kind)) for line in lines}
+        parties.append({"party": party, "epsilon": cache[key], "delta": delta, "releases": kinds})
     result: dict[str, Any] = {
         "version": VERSION,
         "level": level.level,
@@ -61,7 +64,7 @@ def statement(
         "parties": parties,
         "epsilon": max((p["epsilon"] for p in parties), default=math.inf if level.level == "none" else 0.0),
         "delta": max((p["delta"] for p in parties), default=0.0),
-        "accountant": "Renyi filter" if other_runs else "privacy-loss distribution, pessimistic; exact where unsampled",
+        "accountant": "Renyi odometer, over several runs" if other_runs else "privacy-loss distribution, pessimistic",
         "program": list(program),
         "not_covered": list(NOT_COVERED),
         "not_private": [] if scaling_is_private else [f"features were scaled with raw statistics ({scaling})"],
@@ -69,11 +72,22 @@ def statement(
     if level.level == "client":
         charges, delta = [(line.cost, line.uses) for line in lines], next(iter(deltas.values()))
         result["epsilon_if_participation_is_seen"] = accounting.epsilon_if_coins_are_seen(charges, delta)
-        result["not_covered"].append("the aggregator, which sees each round's messages before noise is added")
+        result["not_covered"] += [
+            "the aggregator, which sees each round's messages before noise is added",
+            "a client's personal model, and predictions made with it for others: they may depend on all of its data",
+        ]
+    if other_accounts:
+        result["not_covered"].append("releases on this data set that protect another unit: they have their own account")
     if level.level == "none":
         result["not_private"].append("training adds no noise")
         result["epsilon"] = None
     return result
+
+
+def _counted(parties: Sequence[Mapping[str, Any]]) -> str:
+    kinds = sorted({kind for party in parties for kind in party["releases"]})
+    counts = {kind: [party["releases"].get(kind, 0) for party in parties] for kind in kinds}
+    return ", ".join(f"{min(n)} to {max(n)} of kind {kind}" for kind, n in counts.items()) or "none"
 
 
 def text(result: Mapping[str, Any]) -> str:
@@ -89,7 +103,9 @@ def text(result: Mapping[str, Any]) -> str:
         f"What is protected: {result['unit']}, against {result['view']}.",
         f"How well: epsilon {low if low == high else f'{low} to {high}'}{simulated}, delta at most "
         f"{result['delta']:.3g}, for neighbours by {result['relation'].replace('_', '-')}; parties: {len(epsilons)}.",
-        f"Data set: {result['data']}. Noise from: {result['noise']}. Accountant: {result['accountant']}.",
+        f"Releases of one party: {_counted(result['parties'])}. Training, validation and test rows belong to a unit.",
+        f"Data set: {result['data']}. Noise from: {result['noise']}; sampling coins from a threefry generator with a "
+        f"key from there. Accountant: {result['accountant']}.",
     ]
     if "epsilon_if_participation_is_seen" in result:
         lines.append(

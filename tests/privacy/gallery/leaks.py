@@ -62,6 +62,12 @@ def noise_on_a_weighted_mean(self: Any, shared: Any, inbox: Any) -> Any:
     return trees.add(shared, move), inbox
 
 
+def old_inbox_returned(self: Any, shared: Any, inbox: Any) -> Any:
+    """Without the inbox that came back the counter stands still: the release is not charged, its noise comes again."""
+    move, _ = inbox.mean()
+    return trees.add(shared, move), inbox
+
+
 def strength_from_raw_variance(self: Any, shared: Any, personal: Any, gate: Any) -> Any:
     strength = self.strength * jnp.var(gate._rows.y) / gate.size
     trained, gate = descend(personal, gate, self.step_size, towards=shared, strength=strength)
@@ -121,6 +127,13 @@ BUGS = (
         FedAvg(),
         "client",
         new_server=noise_on_a_weighted_mean,
+    ),
+    _bug(
+        "a release not counted",
+        "the inbox from before the release is returned, so that its use is never charged",
+        FedAvg(),
+        "client",
+        new_server=old_inbox_returned,
     ),
     _bug(
         "raw variance in a strength",
