@@ -13,6 +13,8 @@ import json
 import resource
 import time
 import warnings
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -27,11 +29,22 @@ from kinfolk.privacy.levels import example_level
 from kinfolk.simulation import engine
 
 STEP_SIZES = {"as_published": 0.01, "bounds": 0.03}
-METHODS = {"mean_regularized": [0.3, 1.0, 3.0], "local": [None], "fedavg": [None]}
+METHODS: dict[str, list[float | None]] = {
+    "mean_regularized": [0.3, 1.0, 3.0, 10.0],
+    "local": [None],
+    "fedavg": [None],
+    "fine_tune": [None],
+    "ditto": [1.0],
+    "mocha": [0.3],
+}
+QUICK = ("mean_regularized", "local", "fedavg")
 
 
 def job_for(method: str, scaling: str, epsilon: float, rounds: int, seeds: int) -> Job:
     """The authors' setting, with sound sampling and the pull outside the clip."""
+    options: dict[str, Any] = {"step_size": STEP_SIZES[scaling]}
+    if method == "fine_tune":
+        options["shared_rounds"] = rounds // 2
     experiment = Experiment(
         name="school",
         seed=0,
@@ -39,7 +52,7 @@ def job_for(method: str, scaling: str, epsilon: float, rounds: int, seeds: int) 
         data=DataChoice("school", scaling),
         training=Training(batch_size=32, epochs=1, weights="size"),
         privacy=example_level(epsilon, 1e-3, clip=1.0, allow_large_delta=True),
-        phases=(Phase(method, rounds, {"step_size": STEP_SIZES[scaling]}),),
+        phases=(Phase(method, rounds, options),),
     )
     return prepare(experiment)
 
@@ -56,7 +69,7 @@ def train(job: Job, strengths: list[float | None]) -> tuple[np.ndarray, dict[str
     points, rounds = len(strengths), job.experiment.rounds
     algorithm, terms = as_sweep(job.algorithms[0], points), as_sweep(job.terms, points)
     if strengths[0] is not None:
-        algorithm = type(algorithm)(jnp.asarray(strengths, jnp.float32), algorithm.step_size)
+        algorithm = replace(algorithm, strength=jnp.asarray(strengths, jnp.float32))
     keys = jax.vmap(jax.random.key)(jnp.arange(job.experiment.seeds, dtype=jnp.uint32))
     began = time.perf_counter()
     states = engine.start_all(job.plan, algorithm, keys)
@@ -73,7 +86,7 @@ def train(job: Job, strengths: list[float | None]) -> tuple[np.ndarray, dict[str
     return test_error(job, algorithm, states), times
 
 
-def measure(scaling: str, epsilon: float, rounds: int, seeds: int) -> dict[str, Any]:
+def measure(scaling: str, epsilon: float, rounds: int, seeds: int, methods: Sequence[str] = QUICK) -> dict[str, Any]:
     calibrations: list[float] = []
     original = calibration.accounting.noise_multipliers
 
@@ -85,7 +98,8 @@ def measure(scaling: str, epsilon: float, rounds: int, seeds: int) -> dict[str, 
 
     calibration.accounting.noise_multipliers = timed
     result: dict[str, Any] = {"mse": {}, "mse_by_seed": {}}
-    for method, strengths in METHODS.items():
+    for method in methods:
+        strengths = METHODS[method]
         job = job_for(method, scaling, epsilon, rounds, seeds)
         if method == "mean_regularized":
             _, times = train(job, [1.0])
@@ -96,7 +110,8 @@ def measure(scaling: str, epsilon: float, rounds: int, seeds: int) -> dict[str, 
             result["mse"][name] = float(row.mean())
             result["mse_by_seed"][name] = row.tolist()
     calibration.accounting.noise_multipliers = original
-    result["mse"]["mean_regularized"] = result["mse"]["mean_regularized 1"]
+    if "mean_regularized" in methods:
+        result["mse"]["mean_regularized"] = result["mse"]["mean_regularized 1"]
     result["calibration_cpu_seconds"] = max(calibrations)
     result["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return result
@@ -108,10 +123,11 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=6.0)
     parser.add_argument("--rounds", type=int, default=201)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=QUICK)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    result = measure(args.scaling, args.epsilon, args.rounds, args.seeds)
+    result = measure(args.scaling, args.epsilon, args.rounds, args.seeds, args.methods)
     result |= {"scaling": args.scaling, "epsilon": args.epsilon, "rounds": args.rounds, "seeds": args.seeds}
     if args.json:
         print(json.dumps(result))
@@ -119,7 +135,7 @@ def main() -> None:
     for name, value in result["mse"].items():
         print(f"{name:22s} test MSE {value:.5f}")
     for name in ("compile_seconds", "wall_seconds", "cpu_seconds", "calibration_cpu_seconds", "peak_mb"):
-        print(f"{name:22s} {result[name]:.2f}")
+        print(f"{name:22s} {result.get(name, float('nan')):.2f}")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import numpy as np
 from kinfolk import trees
 from kinfolk.jobs import Job, check_job
 from kinfolk.privacy.clipping import GRID_STEPS
+from kinfolk.privacy.gates import CHOICE
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS
 from kinfolk.privacy.noise import rounded_normal
 from kinfolk.privacy.release import Meter, PrivacyError, Tape
@@ -41,7 +42,8 @@ def with_fresh_noise(job: Job, state: State, rounds: int) -> State:
         )
 
     def draw(shape: jax.ShapeDtypeStruct) -> np.ndarray:
-        noise = np.array([cost.noise_multiplier for cost in job.costs()])
+        mechanism = job.mechanism
+        noise = np.array([cost.noise_multiplier for cost in mechanism.costs()] if mechanism else [1.0])
         scale = noise.reshape(-1, *(1,) * (len(shape.shape) - 1)) if len(shape.shape) > 2 else noise[0]
         return rounded_normal(GRID_STEPS * scale, shape.shape)
 
@@ -51,12 +53,15 @@ def with_fresh_noise(job: Job, state: State, rounds: int) -> State:
 
 def tape_shapes(job: Job, rounds: int) -> tuple[Tape | None, Tape | None]:
     """The noise that a chunk of `rounds` needs: the clients' (clients, uses, scalars), the server's (uses, scalars)."""
-    most = max((int(part[kind].max(initial=0)) for part in job.uses for kind in part), default=0)
-    length = max(1, most * rounds)
+    most = {kind: max(int(part[kind].max(initial=0)) for part in job.uses) for kind in job.uses[0]}
 
     def tape(kinds: tuple[str, ...], *lead: int) -> Tape | None:
-        shape = jax.ShapeDtypeStruct((*lead, length, release_size(job)), jnp.int32)
-        return Tape(dict.fromkeys(kinds, shape), "noise") if kinds else None  # type: ignore[arg-type]
+        shapes = {
+            kind: jax.ShapeDtypeStruct((*lead, most[kind] * rounds, release_size(job)), jnp.int32)
+            for kind in kinds
+            if most[kind] and kind != CHOICE
+        }
+        return Tape(shapes, "noise") if kinds else None  # type: ignore[arg-type]
 
     return tape(DATA_KINDS[job.plan.level], len(job.ids)), tape(INBOX_KINDS[job.plan.level])
 

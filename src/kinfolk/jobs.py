@@ -20,8 +20,9 @@ from kinfolk.data.synthetic import synthetic_schools
 from kinfolk.experiment import ConfigError, DataChoice, Experiment, ModelChoice, Phase
 from kinfolk.privacy.calibration import budget_of, terms_for
 from kinfolk.privacy.checks import RoundCheck, check_round
+from kinfolk.privacy.gates import CHOICE, GRADIENT
 from kinfolk.privacy.ledger import Allowance
-from kinfolk.privacy.levels import DATA_KINDS, PrivacyLevel, Terms
+from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import Cost, GaussianSum
 from kinfolk.privacy.release import Tape
 from kinfolk.simulation.engine import Clients, Plan, count_uses
@@ -63,16 +64,17 @@ class Job:
 
     @property
     def mechanism(self) -> GaussianSum | None:
-        """The mechanism that is paid for."""
+        """The mechanism that adds Gaussian noise."""
         found = self.terms.inbox if self.plan.level == "client" else self.terms.data
         return found if isinstance(found, GaussianSum) else None
 
-    def costs(self) -> tuple[Cost, ...]:
-        """What one use costs each party."""
-        if self.mechanism is None:
-            return ()
-        found = self.mechanism.costs()
-        return tuple(found * len(self.parties) if len(found) == 1 else found)
+    def costs(self) -> dict[str, tuple[Cost, ...]]:
+        """For every kind of release, what one use costs each party."""
+        if self.plan.level == "client":
+            return dict.fromkeys(INBOX_KINDS["client"], tuple(self.terms.inbox.costs()))
+        if self.plan.level == "none":
+            return {}
+        return {GRADIENT: tuple(self.terms.data.costs()), CHOICE: tuple(self.terms.choice.costs())}
 
     def budgets(self) -> dict[str, Allowance]:
         """What each party may spend; empty where noise was given instead of a budget."""
@@ -113,7 +115,7 @@ def prepare(experiment: Experiment, federations: Sequence[Federation] | None = N
         most_blocks=1 if one_block else 4,
     )
     plan = Plan(model, level.level, widths, most_steps)
-    nothing = {kind: np.zeros(len(sizes), int) for kind in ("gradient", "update")}
+    nothing = {kind: np.zeros(len(sizes), int) for kind in (*DATA_KINDS[level.level], *INBOX_KINDS[level.level])}
     draft = terms_with(_without_budget(level), nothing)
     uses, begin = [], 0
     for phase, algorithm in zip(experiment.phases, algorithms, strict=True):
@@ -140,10 +142,11 @@ def check_job(
     tapes: tuple[Tape | None, Tape | None] = (None, None),
 ) -> RoundCheck:
     """The flow check on the very programs of a job: every block's, for one client."""
-    own = Terms(trees.row(terms.data, 0), terms.inbox)
-    places = terms.inbox.sampling.capacity or plan.clients
+    data, choice = trees.row(terms.own, 0)
+    own = Terms(data, choice, terms.inbox)
+    numbers = (plan.clients, terms.inbox.sampling.capacity)
     found = [
-        check_round(plan.model, plan.level, algorithm, own, trees.row(rows, (0, 0)), most_steps, places, tapes)
+        check_round(plan.model, plan.level, algorithm, own, trees.row(rows, (0, 0)), most_steps, *numbers, tapes)
         for rows, most_steps in zip(clients.blocks, plan.most_steps, strict=True)
     ]
     violations = tuple(dict.fromkeys(text for check in found for text in check.violations))

@@ -185,7 +185,7 @@ def _lines(job: Job, where: Run, chunk: Chunk, released: bool) -> list[Line]:
             noise,
         )
         for kind, counted in job.uses[chunk.phase].items()
-        for party, cost, uses in zip(job.parties, job.costs(), counted[rounds].sum(axis=0), strict=True)
+        for party, cost, uses in zip(job.parties, job.costs()[kind], counted[rounds].sum(axis=0), strict=True)
     ]
 
 
@@ -303,7 +303,7 @@ def _enter_phase(job: Job, phase: int, state: State) -> State:
 
     def one(algorithm: Any, shared: Any) -> tuple[Any, Any]:
         slots = jnp.arange(job.plan.clients, dtype=jnp.int32)
-        shared = algorithm.init(shared)
+        shared = algorithm.init(shared, job.plan.clients)
         personal = jax.vmap(lambda slot: algorithm.init_client(shared, slot))(slots)
         return shared, jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (job.plan.clients, *leaf.shape[1:])), personal)
 

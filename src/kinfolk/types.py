@@ -54,7 +54,7 @@ class Model:
 class Algorithm(Protocol):
     """A method, as a frozen dataclass that is a pytree of its (public) hyper-parameters."""
 
-    def init(self, params: Params) -> Shared:
+    def init(self, params: Params, clients: int) -> Shared:
         """The shared state before the first round, from freshly initialised (data-free) weights."""
         ...
 

@@ -41,6 +41,12 @@ def assert_equal(a: object, b: object) -> None:
         np.testing.assert_array_equal(x, y)
 
 
+def moved(name: str, personal: object, order: jax.Array) -> object:
+    """Personal states in another order; a place number stays with the place."""
+    numbered = name in ("mocha", "relation_regularized")
+    return jax.tree.map(lambda leaf: leaf if numbered and leaf.dtype == jnp.int32 else leaf[order], personal)
+
+
 @every
 def test_a_run_moves_and_keeps_shapes(name: str, level: str) -> None:
     w = world(name, level)
@@ -88,11 +94,14 @@ def test_order_of_clients_does_not_matter_without_noise(name: str, level: str) -
     rows = w.clients.blocks[0]
     clients = trees.row(w.clients, order)
     clients = replace(clients, blocks=(trees.row(rows, order),))
-    moved = replace(w, clients=clients, terms=replace(w.terms, data=trees.row(w.terms.data, order)))
+    other_world = replace(w, clients=clients, terms=replace(w.terms, data=trees.row(w.terms.data, order)))
     start = engine.start(w.plan, w.algorithm, jax.random.key(0))
-    permuted = replace(start, personal=trees.row(start.personal, order), meters=trees.row(start.meters, order))
-    plain, other = w.run(start), moved.run(permuted)
-    assert_close(plain, replace(other, personal=trees.row(other.personal, jnp.argsort(order))), rtol=1e-4)
+    permuted = replace(start, personal=moved(name, start.personal, order), meters=trees.row(start.meters, order))
+    plain, other = w.run(start), other_world.run(permuted)
+    back = jnp.argsort(order)
+    if name == "mocha":  # one centre per client in the shared state
+        other = replace(other, shared=trees.row(other.shared, back))
+    assert_close(plain, replace(other, personal=moved(name, other.personal, back)), rtol=1e-3)
 
 
 @every
@@ -103,7 +112,7 @@ def test_uses_are_counted_on_the_program_and_bounded_by_the_trace(name: str, lev
     check = check_job(w.plan, w.algorithm, w.terms, jax.tree.map(lambda leaf: leaf[None], w.clients)).require()
     for kind in DATA_KINDS[level]:
         assert np.array_equal(counted[kind].sum(axis=0), after.meters.uses[kind])
-        assert counted[kind].max() <= check.client_releases[kind]
+        assert counted[kind].max() <= check.client_releases.get(kind, 0)
     for kind in INBOX_KINDS[level]:
         assert counted[kind].sum() == after.server.uses[kind]
         assert counted[kind].max() <= check.server_releases.get(kind, 0)

@@ -60,7 +60,8 @@ def world(name: str, level: str, *, blocks: int = 2, cohort: float | None = None
     federation = tiny_federation()
     clients, _, widths, most = lay_out([federation], batch_size=BATCH, epochs=1, most_blocks=blocks)
     sizes = federation.train.sizes
-    uses = {"gradient": np.full(len(sizes), ROUNDS * max(most)), "update": np.array([ROUNDS])}
+    most_uses = {"gradient": ROUNDS * max(most), "choice": ROUNDS, "update": ROUNDS, "mixture": 0}
+    uses = {kind: np.full(len(sizes), count) for kind, count in most_uses.items()}
     terms = terms_for(tiny_level(level, cohort), federation.ids, sizes, BATCH, uses)
     terms = jax.tree.map(jnp.asarray, terms)
     algorithm = jax.tree.map(jnp.float32, REGISTRY[name].build())

@@ -245,7 +245,8 @@ class QuieterNoise(FedAvg):
     """Turns the noise down before a query."""
 
     def client(self, shared, personal, gate):
-        quiet = replace(gate._mechanism, noise_multiplier=gate._mechanism.noise_multiplier * 0.1)
+        mechanism: Any = gate._mechanism
+        quiet = replace(mechanism, noise_multiplier=mechanism.noise_multiplier * 0.1)
         return FedAvg.client(self, shared, personal, replace(gate, _mechanism=quiet))
 
 
@@ -315,7 +316,8 @@ class SwappedTerms(FedAvg):
     """Takes another of the mechanism's numbers for its noise."""
 
     def client(self, shared, personal, gate):
-        swapped = replace(gate._mechanism, noise_multiplier=gate._mechanism.overflow)
+        mechanism: Any = gate._mechanism
+        swapped = replace(mechanism, noise_multiplier=mechanism.overflow)
         return FedAvg.client(self, shared, personal, replace(gate, _mechanism=swapped))
 
 
@@ -393,7 +395,7 @@ class OwnSum(FedAvg):
 class InitLeak(FedAvg):
     """Starts from weights that were fitted to data beforehand."""
 
-    def init(self, params):
+    def init(self, params, clients):
         return jax.tree.map(lambda leaf: leaf + jnp.asarray(FROZEN).sum(), params)
 
 

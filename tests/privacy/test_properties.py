@@ -159,7 +159,8 @@ def INBOX(messages: Array, weights: Array, present: Array) -> Array:
     """An inbox's sum without noise, clip norm 1."""
     mechanism = GaussianSum(jnp.float32(1), jnp.float32(0), sampled_here=False)
     meter = new_meter(jax.random.key(0), ("update",))
-    inbox = Inbox(messages, weights, present, meter, mechanism, jnp.float32(1), jnp.int32(0), False)
+    slots = jnp.arange(UNITS, dtype=jnp.int32)
+    inbox = Inbox(messages, weights, slots, present, meter, mechanism, jnp.ones(UNITS), jnp.int32(0), False)
     return inbox.sum()[0]
 
 

@@ -106,10 +106,11 @@ def test_sampled_gaussian(z: float, rate: float, uses: int, delta: float, docume
     assert found == pytest.approx(documented, rel=3e-3, abs=5e-3)
 
 
-def test_renyi_filter_is_above_the_tight_value() -> None:
+def test_renyi_accounts_are_above_the_tight_value() -> None:
     charges = [(Cost("gaussian", 1.0, 0.01), 1000)]
-    assert accounting.epsilon(charges, 1e-5, adaptive=True) == pytest.approx(2.1014, abs=2e-3)
-    assert accounting.epsilon(charges, 1e-5, adaptive=True) > second_epsilon(charges, 1e-5)
+    plain = accounting._rdp(charges, 1e-5)
+    assert plain == pytest.approx(2.1014, abs=2e-3)
+    assert accounting.epsilon(charges, 1e-5, adaptive=True) >= plain > second_epsilon(charges, 1e-5)
 
 
 @pytest.mark.parametrize(("z", "uses", "delta"), [(2.0, 1, 1e-5), (1.0, 10, 1e-6), (30.0, 400, 1e-3)])

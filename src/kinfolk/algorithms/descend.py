@@ -19,10 +19,10 @@ def descend(
     towards: Params | None = None,
     strength: Value = 0.0,
 ) -> tuple[Params, DataGate]:
-    """One round's local gradient steps from `params`, each followed by a pull `towards` another model.
+    """One round's local gradient steps from `params`, each after a pull `towards` another model.
 
-    The pull is data-free and implicit (a proximal step): `w <- c + (u - c) / (1 + step_size * strength)`, which is
-    stable for every strength and equals the centre c when the strength is infinite. Step size and strength may be
+    The pull is data-free and implicit (a proximal step): `w <- c + (w - c) / (1 + step_size * strength)`, which is
+    stable for every strength; with an infinite one every step starts from the centre c. Step size and strength may be
     schedules over rounds.
     """
     step_size, strength = at(step_size, gate.round), at(strength, gate.round)
@@ -30,11 +30,12 @@ def descend(
     def step(carry: tuple[Params, DataGate], number: Array) -> tuple[tuple[Params, DataGate], None]:
         params, gate = carry
         active = number < gate.steps
-        gradient, gate = gate.gradient(params, active)
-        moved = trees.subtract(params, trees.scale(step_size, gradient))
+        pulled = params
         if towards is not None:
             kept = 1 / (1 + step_size * strength)
-            moved = jax.tree.map(lambda u, centre: centre + kept * (u - centre), moved, towards)
+            pulled = jax.tree.map(lambda w, centre: centre + kept * (w - centre), params, towards)
+        gradient, gate = gate.gradient(pulled, active)
+        moved = trees.subtract(pulled, trees.scale(step_size, gradient))
         return (trees.choose(active, moved, params), gate), None
 
     (params, gate), _ = jax.lax.scan(step, (params, gate), jnp.arange(gate.most_steps, dtype=jnp.int32))

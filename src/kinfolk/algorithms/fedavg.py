@@ -20,7 +20,7 @@ class FedAvg:
 
     step_size: Value = 0.1
 
-    def init(self, params: Params) -> Params:
+    def init(self, params: Params, clients: int) -> Params:
         return params
 
     def init_client(self, shared: Params, slot: Array) -> tuple[()]:

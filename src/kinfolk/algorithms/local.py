@@ -19,7 +19,7 @@ class Local:
 
     step_size: Value = 0.1
 
-    def init(self, params: Params) -> Params:
+    def init(self, params: Params, clients: int) -> Params:
         return params
 
     def init_client(self, shared: Params, slot: Array) -> Params:

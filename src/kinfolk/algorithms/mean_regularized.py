@@ -23,7 +23,8 @@ RULES = ("displacement", "increment")
 class MeanRegularized:
     """Minimises the mean over clients k of `loss_k(w_k) + strength/2 |w_k - w|^2`, w the mean of all w_k.
 
-    Strength 0 is training alone, infinite strength is FedAvg. `rule` says what a client sends: its `displacement`
+    Strength 0 is training alone; with infinite strength every local step starts from the shared model, which for one
+    step a round is FedAvg. `rule` says what a client sends: its `displacement`
     from the shared model, which pulls a noisy mean back to the clients, or its own `increment` since the last time
     (the paper's rule), under which the shared model walks off with the noise.
     """
@@ -36,7 +37,7 @@ class MeanRegularized:
         if self.rule not in RULES:
             raise ValueError(f"rule={self.rule!r} is not one of {RULES}")
 
-    def init(self, params: Params) -> Params:
+    def init(self, params: Params, clients: int) -> Params:
         return params
 
     def init_client(self, shared: Params, slot: Array) -> Params:

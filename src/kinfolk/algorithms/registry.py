@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from kinfolk.algorithms.ditto import Ditto
 from kinfolk.algorithms.fedavg import FedAvg
+from kinfolk.algorithms.fine_tune import FineTune
+from kinfolk.algorithms.ifca import Ifca
 from kinfolk.algorithms.local import Local
 from kinfolk.algorithms.mean_regularized import MeanRegularized
+from kinfolk.algorithms.mocha import Mocha
+from kinfolk.algorithms.relation_regularized import RelationRegularized
 from kinfolk.algorithms.schedules import Schedule
 from kinfolk.privacy.levels import LEVELS
 from kinfolk.types import Algorithm
@@ -45,6 +50,23 @@ REGISTRY: dict[str, Entry] = {
             MeanRegularized,
             "Mean-regularised multi-task learning",
             "Hu, Wu, Smith, 2021 (client level, PMTL); Liu, Hu, Wu, Smith, 2022 (example level, MR-MTL)",
+        ),
+        Entry("fine_tune", FineTune, "Averaging, then fine-tuning alone", "Liu, Hu, Wu, Smith, 2022"),
+        Entry("ditto", Ditto, "Ditto", "Li, Hu, Beirami, Smith, 2021"),
+        Entry(
+            "relation_regularized",
+            RelationRegularized,
+            "Regularisation by a public relation",
+            "the general relation of Hu, Wu, Smith, 2021, made private",
+        ),
+        Entry(
+            "mocha", Mocha, "Mocha: learned relations", "Smith, Chiang, Sanjabi, Talwalkar, 2017", ("example", "none")
+        ),
+        Entry(
+            "ifca",
+            Ifca,
+            "Iterative clustering",
+            "Ghosh et al., 2020; Mansour et al., 2020; private choice and warm start as in Liu, Hu, Wu, Smith, 2022",
         ),
     )
 }

@@ -30,6 +30,11 @@ class Schedule:
             raise ValueError(f"every={self.every} must be at least 1 round")
 
 
+def before(number: Value, end: Value) -> Value:
+    """Whether round `number` comes before round `end`; both are public."""
+    return jnp.asarray(number, jnp.float32) < end
+
+
 def at(value: Value, number: Value) -> Value:
     """The value in round `number`, of a schedule or of a plain number."""
     if not isinstance(value, Schedule):

@@ -219,6 +219,11 @@ class Case:
     relation: str = "zero_out"
     overflow: float = 0.0
     """Probability per use of a sample overflowing its capacity."""
+    also: tuple[Charge, ...] = ()
+    """Other charges that the same budget has to pay."""
+
+    def spent(self, noise_multiplier: float) -> float:
+        return epsilon([(self.cost(noise_multiplier), self.uses), *self.also], self.delta)
 
     def cost(self, noise_multiplier: float) -> Cost:
         return Cost("gaussian", noise_multiplier, self.rate, self.relation, self.overflow)
@@ -240,10 +245,10 @@ def _solve(case: Case, correction: float) -> tuple[float, float]:
     """The noise multiplier, and its ratio to the central-limit guess."""
     _check_budget(case)
     left = case.delta - case.overflow * case.uses
-    if case.rate == 1:
+    if case.rate == 1 and not case.also:
         sigma = gaussian_mechanism.get_sigma_gaussian(case.epsilon, left) * math.sqrt(case.uses)
         z = _round_up(_usable(sigma * _distance(case.cost(1.0)), case))
-        while epsilon([(case.cost(z), case.uses)], case.delta) > case.epsilon:
+        while case.spent(z) > case.epsilon:
             z = _round_up(z * (1 + 1e-7))
         return z, correction
 
@@ -256,7 +261,7 @@ def _solve(case: Case, correction: float) -> tuple[float, float]:
     log_z, best, before = guess + math.log(correction) + TOLERANCE / 3, math.inf, None
     for _ in range(20):
         z = _round_up(_usable(math.exp(log_z), case))
-        log_z, miss = math.log(z), math.log(epsilon([(case.cost(z), case.uses)], case.delta) / case.epsilon)
+        log_z, miss = math.log(z), math.log(case.spent(z) / case.epsilon)
         if miss <= 0:
             best = min(best, z)
             if miss >= slope * TOLERANCE:
@@ -285,13 +290,21 @@ def _check_budget(case: Case) -> None:
             f"delta={case.delta:g} is used up by the chance that a batch overflows ({case.overflow * case.uses:.2g} "
             f"over {case.uses} uses): use a larger delta, or fewer steps"
         )
+    chosen = epsilon(case.also, case.delta)
+    if chosen >= case.epsilon:
+        cost, uses = case.also[0]
+        most = largest(lambda n: epsilon([(cost, n)], case.delta) < case.epsilon, uses)
+        raise BudgetError(
+            f"{uses} private choices alone cost epsilon={chosen:.3g}, and the budget is {case.epsilon:g}: choose in at "
+            f"most {most} rounds (fewer leave more for training), or with a smaller choice_epsilon"
+        )
 
 
 def _usable(noise_multiplier: float, case: Case) -> float:
     if noise_multiplier <= LARGEST_NOISE_MULTIPLIER:
         return noise_multiplier
     cost = case.cost(LARGEST_NOISE_MULTIPLIER)
-    feasible = epsilon([(cost, case.uses)], case.delta)
+    feasible = case.spent(cost.noise_multiplier)
     raise BudgetError(
         f"epsilon={case.epsilon:g} cannot be met over {case.uses} uses: it needs a noise multiplier of "
         f"{noise_multiplier:.3g}, more than {LARGEST_NOISE_MULTIPLIER:g}, and every release would be noise alone. "

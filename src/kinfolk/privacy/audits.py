@@ -8,7 +8,7 @@ is the real thing: the engine's rounds, the calibrated noise, the accounted clai
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -21,17 +21,17 @@ from kinfolk import models, trees
 from kinfolk.algorithms import REGISTRY
 from kinfolk.data.federation import ClientData, Federation
 from kinfolk.privacy import accounting, clipping
-from kinfolk.privacy.accounting import Case
+from kinfolk.privacy.accounting import Case, Charge
 from kinfolk.privacy.attack import Problem, Rule
 from kinfolk.privacy.calibration import terms_for
-from kinfolk.privacy.levels import PrivacyLevel, Terms
+from kinfolk.privacy.gates import CHOICE
+from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import Cost, GaussianSum
 from kinfolk.privacy.release import new_meter
 from kinfolk.privacy.wishart import SECOND_MOMENT, SymmetricGaussian, WishartAsPublished
 from kinfolk.simulation import engine
 from kinfolk.simulation.engine import Clients, Plan, State
 from kinfolk.simulation.layout import lay_out
-from kinfolk.simulation.rounds import client_round
 from kinfolk.types import Algorithm, Tree
 
 CLIENTS, FEATURES, ROWS, ROUNDS = 4, 4, 4, 3
@@ -59,8 +59,8 @@ class ZeroOut:
     inner: Any
     present: Any
 
-    def init(self, params: Tree) -> Tree:
-        return self.inner.init(params)
+    def init(self, params: Tree, clients: int) -> Tree:
+        return self.inner.init(params, clients)
 
     def init_client(self, shared: Tree, slot: Array) -> Tree:
         return self.inner.init_client(shared, slot), jnp.where(slot == TARGET, self.present, 1.0)
@@ -79,21 +79,20 @@ class ZeroOut:
 
 @dataclass(frozen=True)
 class Game:
-    """A training problem made concrete: everything the engine needs, and what it is charged for."""
+    """A training problem made concrete: everything the engine needs, and what the target is charged."""
 
     plan: Plan
     algorithm: Algorithm
     terms: Terms
     clients: Clients
-    cost: Cost | None
-    uses: int
+    charges: tuple[Charge, ...]
     start: Callable[[Plan, Any, Array], State] = engine.start
     step: Callable[[Plan, Any, Terms, Clients, State, Array], State] = engine.one_round
 
     @property
     def claim(self) -> float:
         """What the ledger would say about the target."""
-        return accounting.epsilon([(self.cost, self.uses)], DELTA) if self.cost else 0.0
+        return accounting.epsilon(self.charges, DELTA)
 
 
 def canary_federation(level: str) -> Federation:
@@ -112,18 +111,23 @@ def set_up(algorithm: Algorithm, privacy: PrivacyLevel, *, batch_size: int | Non
     clients = trees.row(clients, 0)
     plan = Plan(models.linear(FEATURES), level, widths, most_steps)
     sizes, size = data.train.sizes, FEATURES + 1
-    nothing = {kind: np.zeros(CLIENTS, int) for kind in ("gradient", "update")}
+    nothing = {kind: np.zeros(CLIENTS, int) for kind in (*DATA_KINDS[level], *INBOX_KINDS[level])}
     draft = terms_for(replace(privacy, epsilon=None, noise_multiplier=1.0), data.ids, sizes, batch_size, nothing, size)
-    wrapped = ZeroOut(algorithm, jnp.float32(1))
-    counted = engine.count_uses(plan, wrapped, draft, clients, range(ROUNDS))
+    counted = engine.count_uses(plan, ZeroOut(algorithm, jnp.float32(1)), draft, clients, range(ROUNDS))
     totals = {kind: part.sum(axis=0) for kind, part in counted.items()}
     terms = terms_for(privacy, data.ids, sizes, batch_size, {**nothing, **totals}, size)
-    mechanism = terms.inbox if level == "client" else terms.data
-    paid = sum(int(part[0 if level == "client" else TARGET]) for part in totals.values())
-    found = mechanism.costs() if paid else []
-    cost = found[min(TARGET, len(found) - 1)] if found else None
+    charges = tuple(
+        (_cost(terms, level, kind), int(uses[-1 if len(uses) == 1 else TARGET])) for kind, uses in totals.items()
+    )
     terms = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), terms)
-    return Game(plan, algorithm, terms, clients, cost, paid)
+    return Game(plan, algorithm, terms, clients, tuple(charge for charge in charges if charge[1]))
+
+
+def _cost(terms: Terms, level: str, kind: str) -> Cost:
+    """What one release of a kind costs the target."""
+    mechanism = terms.inbox if level == "client" else terms.choice if kind == CHOICE else terms.data
+    found = mechanism.costs()
+    return found[0 if len(found) == 1 else TARGET]
 
 
 def level_for(level: str, epsilon: float, sampled: bool) -> PrivacyLevel:
@@ -157,7 +161,7 @@ def problem_of(game: Game, name: str, view: str | None = None) -> Problem:
     if view not in views:
         raise ValueError(f"view={view!r} is not one of {', '.join(views)} (level={level!r})")
     observe = partial(observe_run, game, view)
-    return Problem(name, level, view, game.claim, DELTA, observe, has_noise=game.cost is not None)
+    return Problem(name, level, view, game.claim, DELTA, observe, has_noise=bool(game.charges))
 
 
 def observe_run(game: Game, view: str, key: Array, present: Array, noise: Array) -> Array:
@@ -179,19 +183,21 @@ def observe_run(game: Game, view: str, key: Array, present: Array, noise: Array)
 
 
 def _with_noise(terms: Terms, factor: Array) -> Terms:
+    """The same terms with all noise multiplied."""
+
     def changed(mechanism: Any) -> Any:
-        if not isinstance(mechanism, GaussianSum):
+        if not hasattr(mechanism, "noise_multiplier"):
             return mechanism
         return replace(mechanism, noise_multiplier=factor * mechanism.noise_multiplier)
 
-    return Terms(changed(terms.data), changed(terms.inbox))
+    return Terms(*(changed(getattr(terms, part.name)) for part in fields(terms)))
 
 
 def _seen(
     plan: Plan, view: str, algorithm: ZeroOut, terms: Terms, clients: Clients, old: State, new: State, number: Array
 ) -> Array:
     """What a view sees of one round, as a vector."""
-    parts = [trees.flatten(new.shared)[0]]
+    parts = [_flat(new.shared)]
     others = np.array([k for k in range(plan.clients) if k != TARGET])
     if view == "one_client":
         parts.append(_flat(trees.row(new.personal[0], others[:1])))
@@ -200,14 +206,12 @@ def _seen(
         cohort = engine.draw_cohort(terms.inbox.sampling, old.server.coins, number, plan.clients)
         if plan.level == "client" and cohort.index is None:
             count = cohort.present[others].sum()
-            moved = trees.flatten(trees.subtract(new.shared, old.shared))[0]
+            moved = _flat(new.shared) - _flat(old.shared)
             parts += [jnp.where(count == n, moved, 0) for n in range(plan.clients)]
             parts.append(cohort.present[others].astype(jnp.float32))
     elif view == "released_model":
-        own: Any = (old.personal, clients.blocks[0], old.meters, terms.data, clients.sizes, clients.steps)
-        run: Any = partial(client_round, plan.model, plan.most_steps[0], algorithm, old.shared)
-        message, _, _ = run(*trees.row(own, TARGET), number)
-        parts += [_flat(message), _flat(trees.row(new.personal[0], TARGET))]
+        messages, _, _ = engine._all_clients(plan, algorithm, terms, clients, old, number)
+        parts += [_flat(trees.row(messages, TARGET)), _flat(trees.row(new.personal[0], TARGET))]
     return jnp.concatenate(parts)
 
 

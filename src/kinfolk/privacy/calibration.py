@@ -9,8 +9,9 @@ import numpy as np
 
 from kinfolk.privacy import accounting
 from kinfolk.privacy.accounting import BudgetError, Case
-from kinfolk.privacy.levels import Budget, PrivacyLevel, Terms
-from kinfolk.privacy.mechanisms import ExactSum, GaussianSum, Sampling, coin_rate
+from kinfolk.privacy.gates import CHOICE, GRADIENT
+from kinfolk.privacy.levels import INBOX_KINDS, Budget, PrivacyLevel, Terms
+from kinfolk.privacy.mechanisms import ExactMin, ExactSum, GaussianSum, NoisyMin, Sampling, coin_rate
 
 SMALL_MODEL = 2000
 """Up to this many weights, computing on all rows of a client is cheaper than gathering a batch."""
@@ -34,12 +35,18 @@ def terms_for(
     clients = len(sizes)
     cohort_rate = coin_rate(level.cohort / clients) if level.cohort else 1.0
     if level.level == "example":
-        counts = uses["gradient"]
+        counts = uses[GRADIENT]
+        chooser = NoisyMin(
+            np.full(clients, level.choice_bound, np.float32),
+            np.full(clients, (2.0 if level.relation == "replace_one" else 1.0) / level.choice_epsilon, np.float32),
+            level.relation,
+        )
         deltas = np.array([budget_of(level, name, n)[1] for name, n in zip(ids, sizes, strict=True)])
         needed = [accounting.capacity(n, r, u, d) for n, r, u, d in zip(sizes, rates, counts, deltas, strict=True)]
         capacity = _worthwhile(max(needed), int(max(sizes)), weights_count)
         overflow = np.array([_overflow(int(n), r, capacity) for n, r in zip(sizes, rates, strict=True)])
-        noise = _noise(level, ids, sizes, rates, counts, overflow)
+        choices = list(zip(chooser.costs(), uses[CHOICE].tolist(), strict=True))
+        noise = _noise(level, ids, sizes, rates, counts, overflow, choices)
         data = GaussianSum(
             np.full(clients, level.clip, np.float32),
             noise.astype(np.float32),
@@ -47,7 +54,8 @@ def terms_for(
             overflow.astype(np.float32),
             relation=level.relation,
         )
-        return Terms(data, ExactSum(Sampling(np.float32(cohort_rate)), sampled_here=False))
+        return Terms(data, chooser, ExactSum(Sampling(np.float32(cohort_rate)), sampled_here=False))
+    chooser = ExactMin(np.ones(clients, np.float32))
     capacity = _worthwhile(
         max(accounting.capacity(n, r, 10**6, 1e-6) for n, r in zip(sizes, rates, strict=True)),
         int(max(sizes)),
@@ -55,8 +63,8 @@ def terms_for(
     )
     data = ExactSum(Sampling(rates.astype(np.float32), capacity))
     if level.level == "none":
-        return Terms(data, ExactSum(Sampling(np.float32(cohort_rate)), sampled_here=False))
-    count = int(np.sum(uses["update"]))
+        return Terms(data, chooser, ExactSum(Sampling(np.float32(cohort_rate)), sampled_here=False))
+    count = int(sum(np.sum(uses[kind]) for kind in INBOX_KINDS["client"]))
     _, delta = budget_of(level, "", clients)
     places = accounting.capacity(clients, cohort_rate, count, delta)
     places = places if 2 * places <= clients else None
@@ -76,7 +84,7 @@ def terms_for(
         sampled_here=False,
         relation=level.relation,
     )
-    return Terms(data, inbox)
+    return Terms(data, chooser, inbox)
 
 
 def _worthwhile(capacity: int, longest: int, weights_count: int) -> int | None:
@@ -105,6 +113,7 @@ def _noise(
     rates: np.ndarray,
     counts: np.ndarray,
     overflow: np.ndarray,
+    choices: Sequence[accounting.Charge],
 ) -> np.ndarray:
     noise = np.full(len(sizes), level.noise_multiplier or 1.0)
     places, cases = [], []
@@ -112,9 +121,9 @@ def _noise(
         epsilon, delta = budget_of(level, name, sizes[k])
         if level.noise_multiplier is None and epsilon is not None and counts[k]:
             places.append(k)
-            cases.append(
-                Case(epsilon, delta, int(counts[k]), float(rates[k]), level.relation, float(np.float32(overflow[k])))
-            )
+            spilt = float(np.float32(overflow[k]))
+            also = (choices[k],) if choices[k][1] else ()
+            cases.append(Case(epsilon, delta, int(counts[k]), float(rates[k]), level.relation, spilt, also))
     noise[places] = accounting.noise_multipliers(cases)
     return noise
 

@@ -13,7 +13,7 @@ from kinfolk.algorithms import REGISTRY
 from kinfolk.privacy.checks import check_round
 from kinfolk.privacy.gates import Rows
 from kinfolk.privacy.levels import Terms
-from kinfolk.privacy.mechanisms import ExactSum, GaussianSum, Sampling
+from kinfolk.privacy.mechanisms import ExactMin, ExactSum, GaussianSum, NoisyMin, Sampling
 
 
 def small_terms(level: str) -> Terms:
@@ -21,10 +21,13 @@ def small_terms(level: str) -> Terms:
     half, all_of_them = Sampling(np.float32(0.5)), Sampling(np.float32(1))
     private = GaussianSum(np.float32(1), np.float32(1), half, np.float32(0))
     if level == "example":
-        return Terms(private, ExactSum(all_of_them, sampled_here=False))
+        chooser = NoisyMin(np.float32(1), np.float32(10))
+        return Terms(private, chooser, ExactSum(all_of_them, sampled_here=False))
+    exact = ExactMin(np.float32(1))
     if level == "client":
-        return Terms(ExactSum(half), GaussianSum(np.float32(1), np.float32(1), half, np.float32(0), sampled_here=False))
-    return Terms(ExactSum(half), ExactSum(all_of_them, sampled_here=False))
+        noisy = GaussianSum(np.float32(1), np.float32(1), half, np.float32(0), sampled_here=False)
+        return Terms(ExactSum(half), exact, noisy)
+    return Terms(ExactSum(half), exact, ExactSum(all_of_them, sampled_here=False))
 
 
 def small_rows(features: int, length: int = 5) -> Rows:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ from kinfolk.privacy.flow import (
     must_be_clean,
     must_be_counters,
 )
-from kinfolk.privacy.gates import DataGate, Inbox
+from kinfolk.privacy.gates import CHOICE, MIXTURE, DataGate, Inbox
 from kinfolk.privacy.levels import CLEAN as MUST_BE_CLEAN
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
@@ -57,19 +58,21 @@ def check_round(
     terms: Terms,
     rows: Any,
     most_steps: int,
-    places: int = 3,
+    clients: int = 3,
+    places: int | None = None,
     tapes: tuple[Tape | None, Tape | None] = (None, None),
 ) -> RoundCheck:
     """Traces the functions of a round (no data needed: `rows` may be shapes) and follows what is private.
 
-    `terms` and `rows` are those of one client; `places` is how many messages the inbox holds. `tapes`: exact noise for
-    a client and for the server, as in a release run, so that the checked program is the one that runs.
+    `terms` and `rows` are those of one client; `places` is how many messages the inbox holds (default: all clients').
+    `tapes`: exact noise for a client and for the server, as in a release run, so that the checked program is the one
+    that runs.
     """
     key = jax.eval_shape(lambda: jax.random.key(0))
     number, real = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), jnp.float32)
     clean = MUST_BE_CLEAN[level]
-    reports = [_check_start(model, algorithm, key, number), _check_loss(model, key, rows)]
-    shared = jax.eval_shape(lambda k: algorithm.init(model.init(k)), key)
+    reports = [_check_start(model, algorithm, clients, key, number), _check_loss(model, key, rows)]
+    shared = jax.eval_shape(lambda k: algorithm.init(model.init(k), clients), key)
     personal = jax.eval_shape(algorithm.init_client, shared, number)
 
     def meter(kinds: tuple[str, ...], tape: Tape | None) -> tuple[Meter, Meter]:
@@ -80,15 +83,16 @@ def check_round(
 
     own, own_marks = meter(DATA_KINDS[level], tapes[0])
     kept = CLEAN if "personal" in clean else MARKED
-    arguments = (algorithm, shared, personal, rows, own, terms.data, real, number, number)
+    arguments = (algorithm, shared, personal, rows, own, terms.own, real, number, number)
     labels = (CLEAN, CLEAN, kept, ROWS, own_marks, TERMS, CLEAN, CLEAN, CLEAN)
 
     def round_of_client(*args: Any) -> Any:
         return client_round(model, most_steps, *args)
 
-    def plain_query(algorithm: Algorithm, shared: Any, *rest: Any) -> Any:
-        gate = DataGate(*_gate_fields(rest, most_steps, model))
-        return gate.gradient(jax.tree.map(jnp.zeros_like, model.init(jax.random.key(0))))[0]
+    def usual(kind: str, public: Any, *rest: Any) -> Any:
+        rows, meter, (data, choice), size, steps, number = rest
+        gate = DataGate(rows, meter, data, choice, size, steps, number, most_steps, model)
+        return gate.choose(public)[0] if kind == CHOICE else gate.gradient(public)[0]
 
     client = check(round_of_client, arguments, labels)
     reports.append(client)
@@ -100,10 +104,16 @@ def check_round(
             must_be_clean(client, "the personal state", personal_marks)
         if level != "none":
             must_be_counters(client, meter_marks.uses)
-            must_be_as_usual(client, check(plain_query, arguments, labels))
+            must_be_as_usual(client, usual, arguments[3:], labels[3:])
         reports.append(
             _check_server(
-                level, algorithm, shared, _message(round_of_client, arguments), terms, places, meter, tapes[1]
+                level,
+                algorithm,
+                shared,
+                _message(round_of_client, arguments),
+                terms,
+                (clients, places or clients),
+                meter(INBOX_KINDS[level], tapes[1]),
             )
         )
     violations = tuple(dict.fromkeys(text for report in reports for text in report.violations))
@@ -117,11 +127,11 @@ def check_round(
     )
 
 
-def _check_start(model: Model, algorithm: Algorithm, key: Any, slot: Any) -> Report:
+def _check_start(model: Model, algorithm: Algorithm, clients: int, key: Any, slot: Any) -> Report:
     """Initial states know nothing of the data: whatever they close over counts as data."""
 
     def begin(algorithm: Algorithm, key: Any, slot: Any) -> Any:
-        shared = algorithm.init(model.init(key))
+        shared = algorithm.init(model.init(key), clients)
         return shared, algorithm.init_client(shared, slot)
 
     report = check(begin, (algorithm, key, slot), (CLEAN, CLEAN, CLEAN))
@@ -145,49 +155,43 @@ def _check_server(
     shared: Any,
     message: Any,
     terms: Terms,
-    places: int,
-    meter: Callable[..., tuple[Meter, Meter]],
-    tape: Tape | None,
+    numbers: tuple[int, int],
+    meter: tuple[Meter, Meter],
 ) -> Report:
-    clean = MUST_BE_CLEAN[level]
+    clean, (clients, places), (theirs, marks) = MUST_BE_CLEAN[level], numbers, meter
     seen = ROWS if level == "client" else CLEAN if "message" in clean else MARKED
-    theirs, marks = meter(INBOX_KINDS[level], tape)
-    real, number = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)
     arguments = (
         algorithm,
         shared,
         jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((places, *leaf.shape), leaf.dtype), message),
         jax.ShapeDtypeStruct((places,), jnp.float32),
+        jax.ShapeDtypeStruct((places,), jnp.int32),
         jax.ShapeDtypeStruct((places,), bool),
         theirs,
         terms.inbox,
-        real,
-        number,
+        jax.ShapeDtypeStruct((clients,), jnp.float32),
+        jax.ShapeDtypeStruct((), jnp.int32),
     )
-    labels = (CLEAN, CLEAN, seen, seen, seen, marks, TERMS, CLEAN, CLEAN)
+    labels = (CLEAN, CLEAN, seen, seen, seen, seen, marks, TERMS, CLEAN, CLEAN)
     server = check(lambda *args: server_round(level, *args), arguments, labels)
     if server.labels is not None and "shared" in clean:
         must_be_clean(server, "the shared state", server.labels[0])
         must_be_counters(server, server.labels[1].uses)
-    if server.bodies:
 
-        def plain_query(algorithm: Algorithm, shared: Any, *rest: Any) -> Any:
-            messages, weights, present, own, mechanism, expected, number = rest
-            inbox = Inbox(messages, weights, present, own, mechanism, expected, number, level != "client")
-            return inbox.sum()[0]
+    def usual(kind: str, public: Any, *rest: Any) -> Any:
+        inbox = Inbox(*rest, level != "client")  # type: ignore[call-arg]
+        return inbox.mix(public)[0] if kind == MIXTURE else inbox.sum()[0]
 
-        must_be_as_usual(server, check(plain_query, arguments, labels))
+    if level == "client":
+        must_be_as_usual(server, usual, arguments[2:], labels[2:])
     return server
 
 
-def _gate_fields(rest: tuple[Any, ...], most_steps: int, model: Model) -> tuple[Any, ...]:
-    """The arguments of a client's round after the shared state, as the fields of its gate."""
-    _, rows, meter, mechanism, size, steps, number = rest
-    return rows, meter, mechanism, size, steps, number, most_steps, model
-
-
-def must_be_as_usual(report: Report, usual: Report) -> None:
-    """Adds a violation if a release computes something else than the gate's own query does."""
-    for kind, bodies in report.bodies.items():
-        if bodies - usual.bodies.get(kind, set()):
+def must_be_as_usual(
+    report: Report, usual: Callable[..., Any], arguments: Sequence[Any], labels: Sequence[Any]
+) -> None:
+    """Adds a violation if a release computes something else than the gate's own query with such arguments does."""
+    for kind, text, public in report.bodies:
+        canonical = check(partial(usual, kind), (public, *arguments), (CLEAN, *labels))
+        if text not in [body for other, body, _ in canonical.bodies if other == kind]:
             report.violations.append(f"a release of kind {kind!r} is not the one that its gate makes")

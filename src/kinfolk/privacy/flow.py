@@ -73,8 +73,8 @@ class Report:
     """Most releases of each kind that one call can make."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Most scalars in one release of each kind."""
-    bodies: dict[str, set[str]] = field(default_factory=dict)
-    """Texts of the programs inside the releases of each kind."""
+    bodies: list[tuple[str, str, Any]] = field(default_factory=list)
+    """Every release's kind, the text of the program inside, and the shapes of its public arguments."""
     violations: list[str] = field(default_factory=list)
     program: str = ""
     """Hash of the traced program."""
@@ -198,13 +198,14 @@ class _Walker:
     def release(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         keys, counter, units, terms, public = _split(marks, equation.params["sizes"])
         kind, before = equation.params["kind"], len(self.report.violations)
-        if keys != [Place(KEY, n) for n in range(len(keys))]:
+        tape = [mark for mark in keys[2:] if not (isinstance(mark, Place) and mark.label == KEY and mark.number > 1)]
+        if keys[:2] != [Place(KEY, 0), Place(KEY, 1)] or tape:
             self.violate(equation, "a release does not use the keys its gate came with")
         if not isinstance(counter[0], Token) or counter[0] in self.spent:
             self.violate(equation, "two releases would share noise: use the gate that a query returns")
         if units != [Place(ROWS, n) for n in range(len(units))]:
             self.violate(equation, "rows were changed or mixed before they reached a release")
-        if terms != [Place(TERMS, n) for n in range(len(terms))]:
+        if not _in_a_row(terms):
             self.violate(equation, "a mechanism was changed inside the program")
         if any(private(mark) for mark in public):
             self.violate(equation, "a release reads something besides its rows that depends on data")
@@ -214,14 +215,14 @@ class _Walker:
         ok = len(self.report.violations) == before
         size = sum(variable.aval.size for variable in equation.outvars[1:])
         self.report.sizes[kind] = max(size, self.report.sizes.get(kind, 0))
-        self.report.bodies.setdefault(kind, set()).add(program_text(equation.params["program"]))
+        self.report.bodies.append((kind, program_text(equation.params["program"]), _public_shapes(equation)))
         return [Token(), *[CLEAN if ok else MARKED] * (len(equation.outvars) - 1)], {kind: 1}
 
     def scan(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         constants, carried = equation.params["num_consts"], equation.params["num_carry"]
-        fixed, carry = marks[:constants], self.handed_over(marks[constants : constants + carried])
+        fixed = [CLEAN if isinstance(mark, Token) else mark for mark in marks[:constants]]  # the same in every turn
+        carry = self.handed_over(marks[constants : constants + carried])
         slices = [_mixed([mark]) for mark in marks[constants + carried :]]
-        self.spent.update(mark for mark in fixed if isinstance(mark, Token))  # every turn would see the same value
         while True:  # labels only get worse, so this ends
             entering = [Token() if isinstance(mark, Token) else mark for mark in carry]
             outputs, releases = self.walk(equation.params["jaxpr"], [*fixed, *entering, *slices])
@@ -271,15 +272,15 @@ class _Walker:
         return carry, {}
 
     def branches(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
-        index, rest = marks[0], self.handed_over(marks[1:])
-        rest = [Token() if isinstance(mark, Token) else mark for mark in rest]
+        index, rest = marks[0], self.plain_once(marks[1:])
+        lent: dict[Label, Label] = {mark: Token() for mark in rest if isinstance(mark, Token)}
         before, results, spent = set(self.spent), [], set(self.spent)
         for branch in equation.params["branches"]:
             self.spent = set(before)
-            outputs, releases = self.walk(branch, rest)
+            outputs, releases = self.walk(branch, [lent.get(mark, mark) for mark in rest])
             results.append((self.plain_once(outputs), releases))
-            spent |= self.spent
-        self.spent = spent
+            spent |= self.spent | {mark for mark in outputs if isinstance(mark, Token)}
+        self.spent = spent | {mark for mark, inner in lent.items() if inner in spent}
         if private(index) and any(releases for _, releases in results):
             self.violate(equation, "data decides whether a release is made")
         columns = zip(*(labels for labels, _ in results), strict=True)
@@ -310,6 +311,19 @@ def _join_turn(before: Label, after: Label) -> Label:
     if isinstance(before, Token) and isinstance(after, Token):
         return before
     return _join(before, after)
+
+
+def _in_a_row(marks: list[Label]) -> bool:
+    """Whether these are a mechanism's numbers, untouched and in order."""
+    first = marks[0].number if marks and isinstance(marks[0], Place) else 0
+    return marks == [Place(TERMS, first + n) for n in range(len(marks))]
+
+
+def _public_shapes(equation: Any) -> Any:
+    begin, count = sum(equation.params["sizes"][:-1]), equation.params["sizes"][-1]
+    avals = [atom.aval for atom in equation.invars[begin : begin + count]]
+    shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type) for aval in avals]
+    return jax.tree.unflatten(equation.params["form"], shapes)
 
 
 def _split(marks: list[Label], sizes: Sequence[int]) -> list[list[Label]]:

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 
 import jax
 
-from kinfolk.privacy.gates import GRADIENT, UPDATE
-from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, RELATIONS, Mechanism
+from kinfolk.privacy.gates import CHOICE, GRADIENT, MIXTURE, UPDATE
+from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, RELATIONS, Chooser, Mechanism
 
 LEVELS = ("example", "client", "none")
 UNITS = {"example": "one example of a client", "client": "one whole client", "none": "nothing"}
 CLEAN = {"example": ("message", "personal", "shared"), "client": ("shared",), "none": ()}
 """Which outputs of a round must not depend on data except through a release."""
-DATA_KINDS = {"example": (GRADIENT,), "client": (), "none": ()}
+DATA_KINDS = {"example": (GRADIENT, CHOICE), "client": (), "none": ()}
 """Kinds of release at a client's data gate."""
-INBOX_KINDS = {"example": (), "client": (UPDATE,), "none": ()}
+INBOX_KINDS = {"example": (), "client": (UPDATE, MIXTURE), "none": ()}
 """Kinds of release at the aggregator's inbox."""
 
 
@@ -53,6 +53,10 @@ class PrivacyLevel:
     cohort: float | None = None
     """Expected number of clients in a round; default all."""
     allow_large_delta: bool = False
+    choice_epsilon: float = 0.1
+    """Cost of one private choice between models (example level, methods that cluster)."""
+    choice_bound: float = 1.0
+    """Largest loss of one example that a choice takes into account."""
     budgets: dict[str, Budget] = field(default_factory=dict)
     """Budgets of single clients, by id (example level)."""
 
@@ -81,6 +85,10 @@ class PrivacyLevel:
             raise ValueError(
                 "cohort belongs to level='client': at example level every client takes part in every round"
             )
+        if not (self.choice_epsilon > 0 and self.choice_bound > 0):
+            raise ValueError(
+                f"choice_epsilon={self.choice_epsilon}, choice_bound={self.choice_bound}: both are above 0"
+            )
         if self.budgets and self.level != "example":
             raise ValueError("budgets of single clients exist at level='example' only")
 
@@ -92,8 +100,15 @@ class Terms:
 
     data: Mechanism
     """At the data gates; its leaves have a leading client axis."""
+    choice: Chooser
+    """At the data gates, for choices; likewise."""
     inbox: Mechanism
     """At the aggregator. Its sampling says who takes part in a round, at every level."""
+
+    @property
+    def own(self) -> tuple[Mechanism, Chooser]:
+        """What stands at a client's data gate."""
+        return self.data, self.choice
 
 
 def example_level(

@@ -6,6 +6,7 @@ noise and sampling rate, and so its own budget.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import jax
@@ -22,7 +23,7 @@ COIN_STEPS = 2**23
 """A coin compares a rate with a float32 uniform, which is a multiple of 1/COIN_STEPS."""
 RELATIONS = ("zero_out", "replace_one")
 LARGEST_NOISE_MULTIPLIER = 2500.0
-"""More noise than this and a release is nothing but noise; nor does it fit the integers that exact noise is drawn in."""
+"""More noise than this and a release is nothing but noise; nor does it fit the integers of exact noise."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +144,75 @@ class ExactSum:
         return []
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class NoisyMin:
+    """The candidate with the smallest sum of scores, with Gumbel noise: the exponential mechanism.
+
+    A unit's score for a candidate is cut to [0, bound], and one that is not a number counts as the bound. Leaving a
+    unit out lowers all sums, by at most the bound, so noise of scale bound / epsilon gives a choice of cost epsilon
+    (twice the scale where a unit is replaced).
+    """
+
+    bound: Value
+    noise_multiplier: Value
+    """Scale of the Gumbel noise divided by the bound."""
+    relation: str = field(default="zero_out", metadata={"static": True})
+
+    def __call__(
+        self,
+        kind: str,
+        meter: Meter,
+        scores: Callable[[Tree, Tree], Array],
+        candidates: Tree,
+        units: Tree,
+        mask: Array,
+        active: Value = True,
+    ) -> tuple[Array, Meter]:
+        def body(secret: Secret, private: tuple[Tree, Array], own: NoisyMin, candidates: Tree) -> Array:
+            units, mask = private
+            each = jax.vmap(lambda unit: scores(candidates, unit))(units)
+            cut = jnp.where(jnp.isnan(each), own.bound, jnp.clip(each, 0, own.bound))
+            total = jnp.where(mask[:, None], cut, 0).sum(axis=0)
+            noise = own.bound * own.noise_multiplier * jax.random.gumbel(secret.noise, total.shape, total.dtype)
+            return jnp.argmin(total - noise).astype(jnp.int32)
+
+        return release(kind, body, meter, (units, mask), self, candidates, active)
+
+    def costs(self) -> list[Cost]:
+        noise = np.atleast_1d(np.asarray(self.noise_multiplier, float))
+        return [Cost("choice", float(z), 1.0, self.relation) for z in noise]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class ExactMin:
+    """The candidate with the smallest sum of scores: no noise, no privacy."""
+
+    bound: Value = 1.0
+
+    def __call__(
+        self,
+        kind: str,
+        meter: Meter,
+        scores: Callable[[Tree, Tree], Array],
+        candidates: Tree,
+        units: Tree,
+        mask: Array,
+        active: Value = True,
+    ) -> tuple[Array, Meter]:
+        each = jax.vmap(lambda unit: scores(candidates, unit))(units)
+        best = jnp.argmin(jnp.where(mask[:, None], each, 0).sum(axis=0)).astype(jnp.int32)
+        return jnp.where(jnp.asarray(active), best, 0), meter
+
+    def costs(self) -> list[Cost]:
+        return []
+
+
 Mechanism = GaussianSum | ExactSum
 """What stands at a gate: called with a kind of release, a meter, what to sum, its public arguments, the units (whose
 leading axis is the privacy unit), a mask and an `active` flag, it returns the (noisy) sum and the meter, with one more
 use if it was private. `costs` has the cost of one use for each party; it is empty when there is nothing to pay for.
 """
+Chooser = NoisyMin | ExactMin
+"""What stands at the door of a choice: like a mechanism, but it returns the number of the best candidate."""

@@ -99,7 +99,8 @@ def release(
         after, released = _bind(kind, body, meter, units, terms, public, active)
     if tape and tape.mode == "record":
         index = jnp.where(active, uses, tape.values[kind].shape[0])
-        written = tape.values[kind].at[index].set(trees.flatten(released)[0], mode="drop")
+        flat = trees.flatten(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), released))[0]
+        written = tape.values[kind].at[index].set(flat, mode="drop")
         meter = replace(meter, tape=Tape({**tape.values, kind: written}, "record"))
     return released, replace(meter, uses={**meter.uses, kind: after})
 
@@ -110,9 +111,10 @@ def _kind_number(kind: str) -> int:
 
 
 def _unflatten(flat: Array, shapes: Tree) -> Tree:
-    empty = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    empty = jax.tree.map(lambda s: jnp.zeros(s.shape, jnp.float32), shapes)
     size = trees.size(empty)
-    return trees.flatten(empty)[1](jnp.broadcast_to(flat, (size,)) if flat.ndim == 0 else flat[:size])
+    filled = trees.flatten(empty)[1](jnp.broadcast_to(flat, (size,)) if flat.ndim == 0 else flat[:size])
+    return jax.tree.map(lambda leaf, s: leaf.astype(s.dtype), filled, shapes)
 
 
 release_p = core.Primitive("release")
@@ -125,7 +127,9 @@ def _bind(
     """One equation in the program. Its inputs, in order: keys and noise tape, the counter, units, terms, public
     values, what the body closes over, the active flag. Its outputs: the counter, and what is released.
     """
-    numbers = meter.tape.values[kind] if meter.tape and meter.tape.mode == "noise" else None
+    numbers = meter.tape.values.get(kind) if meter.tape and meter.tape.mode == "noise" else None
+    if meter.tape and meter.tape.mode == "noise" and numbers is None:
+        raise PrivacyError(f"releases of kind={kind!r} have no exact noise yet: give a seed to simulate")
     keys = (meter.noise, meter.coins, numbers)
 
     def whole(active: Array, keys: Tree, uses: Array, units: Tree, terms: Tree, public: Tree) -> tuple[Array, Tree]:
@@ -149,7 +153,8 @@ def _bind(
 
     program = jax.make_jaxpr(ordered)(*inputs)
     sizes = tuple(len(jax.tree.leaves(part)) for part in parts)
-    out = release_p.bind(*inputs, program=program, kind=kind, sizes=sizes)
+    form = jax.tree.structure(public)
+    out = release_p.bind(*inputs, program=program, kind=kind, sizes=sizes, form=form)
     return jax.tree.unflatten(jax.tree.structure(shapes), out)
 
 

@@ -69,7 +69,7 @@ class Plan:
 def start(plan: Plan, algorithm: Algorithm, key: Array) -> State:
     """The state before the first round. Separate streams: initial weights, the clients' meters, the server's."""
     init_key, client_key, server_key = (jax.random.fold_in(key, stream) for stream in range(3))
-    shared = algorithm.init(plan.model.init(init_key))
+    shared = algorithm.init(plan.model.init(init_key), plan.clients)
     slots = jnp.arange(plan.clients, dtype=jnp.int32)
     personal = jax.vmap(lambda slot: algorithm.init_client(shared, slot))(slots)
     personal = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (plan.clients, *leaf.shape[1:])), personal)
@@ -83,20 +83,22 @@ def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, 
     cohort = draw_cohort(terms.inbox.sampling, state.server.coins, number, plan.clients)
     if cohort.index is None:
         messages, personal, meters = _all_clients(plan, algorithm, terms, clients, state, number)
-        weights = clients.weights
+        weights, slots = clients.weights, jnp.arange(plan.clients, dtype=jnp.int32)
     else:
+        slots = cohort.index
         messages, personal, meters, weights = _gathered(plan, algorithm, terms, clients, state, number, cohort)
     if cohort.partial and cohort.index is None:
         personal = trees.choose_rows(cohort.present, personal, state.personal)
         meters = _keep_meters(cohort.present, meters, state.meters)
     messages = trees.choose_rows(cohort.present, messages, trees.zeros_like(messages))
-    expected = terms.inbox.sampling.rate * jnp.sum(clients.weights)
+    expected = terms.inbox.sampling.rate * clients.weights
     shared, server = server_round(
         plan.level,
         algorithm,
         state.shared,
         messages,
         weights,
+        slots,
         cohort.present,
         state.server,
         terms.inbox,
@@ -124,7 +126,7 @@ def _all_clients(
                 own(state.personal),
                 rows,
                 own(state.meters),
-                own(terms.data),
+                own(terms.own),
                 own(clients.sizes),
                 own(clients.steps),
                 number,
@@ -145,7 +147,7 @@ def _gathered(
         take(state.personal),
         take(rows),
         take(state.meters),
-        take(terms.data),
+        take(terms.own),
         take(clients.sizes),
         take(clients.steps),
         number,

@@ -7,7 +7,7 @@ from typing import Any
 from jax import Array
 
 from kinfolk.privacy.gates import DataGate, Inbox, Rows
-from kinfolk.privacy.mechanisms import Mechanism
+from kinfolk.privacy.mechanisms import Chooser, Mechanism
 from kinfolk.privacy.release import Meter
 from kinfolk.types import Algorithm, Message, Model, Personal, Shared
 
@@ -20,13 +20,13 @@ def client_round(
     personal: Personal,
     rows: Rows,
     meter: Meter,
-    mechanism: Mechanism,
+    mechanisms: tuple[Mechanism, Chooser],
     size: Array,
     steps: Array,
     number: Array,
 ) -> tuple[Message, Personal, Meter]:
     """One client's part of round `number`: what it sends, what it keeps, and what it has spent."""
-    gate = DataGate(rows, meter, mechanism, size, steps, number, most_steps, model)
+    gate = DataGate(rows, meter, *mechanisms, size, steps, number, most_steps, model)
     message, personal, gate = algorithm.client(shared, personal, gate)
     return message, personal, gate._meter
 
@@ -37,14 +37,15 @@ def server_round(
     shared: Shared,
     messages: Message,
     weights: Array,
+    slots: Array,
     present: Array,
     meter: Meter,
     mechanism: Mechanism,
-    expected_weight: Array,
+    expected: Array,
     number: Array,
 ) -> tuple[Shared, Meter]:
     """The aggregator's part of round `number`: what is published, and what that has cost."""
     clean = level != "client"
-    inbox: Any = Inbox(messages, weights, present, meter, mechanism, expected_weight, number, clean)
+    inbox: Any = Inbox(messages, weights, slots, present, meter, mechanism, expected, number, clean)
     shared, inbox = algorithm.server(shared, inbox)
     return shared, inbox._meter

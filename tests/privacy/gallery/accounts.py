@@ -46,13 +46,13 @@ def _batches() -> Game:
 def _with_noise_for(uses_factor: float, rate_factor: float) -> Game:
     """A game whose noise was calibrated to other uses and another rate than it has, and whose claim believes it."""
     game = _batches()
-    assert game.cost is not None
-    uses, rate = round(game.uses * uses_factor), game.cost.rate * rate_factor
+    ((cost, real_uses),) = game.charges
+    uses, rate = round(real_uses * uses_factor), cost.rate * rate_factor
     (noise,) = accounting.noise_multipliers([Case(2.0, DELTA, uses, rate)])
     data: Any = game.terms.data
     data = replace(data, noise_multiplier=jnp.full_like(data.noise_multiplier, noise))
-    cost = replace(game.cost, noise_multiplier=noise, rate=rate)
-    return replace(game, terms=replace(game.terms, data=data), cost=cost, uses=uses)
+    believed = replace(cost, noise_multiplier=noise, rate=rate)
+    return replace(game, terms=replace(game.terms, data=data), charges=((believed, uses),))
 
 
 def chained(plan: Any, algorithm: Any, terms: Any, clients: Any, state: Any, number: Any) -> Any:

@@ -16,6 +16,7 @@ from kinfolk.privacy.audits import FEATURES, ROUNDS, TARGET, Game
 from kinfolk.privacy.check_all import small_rows, small_terms
 from kinfolk.privacy.checks import check_round
 from kinfolk.privacy.clipping import Sum
+from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS
 from kinfolk.privacy.replay import Step, replay
 from kinfolk.simulation import engine
 
@@ -63,8 +64,8 @@ def found_by_replay(game: Game, step: Step = engine.one_round) -> list[str]:
     rows = filled(rows)
     other = type(rows)(rows.x.at[TARGET, 0].set(3.0), rows.y.at[TARGET, 0].set(-2.0), rows.mask)
     clients, changed = (type(game.clients)((r,), *_public(game.clients)) for r in (rows, other))
-    uses = {"gradient": 4 * ROUNDS, "update": 2 * ROUNDS}
-    sizes = {"gradient": FEATURES + 1, "update": FEATURES + 1}
+    kinds = (*DATA_KINDS[game.plan.level], *INBOX_KINDS[game.plan.level])
+    uses, sizes = dict.fromkeys(kinds, 4 * ROUNDS), dict.fromkeys(kinds, FEATURES + 1)
     return replay(
         game.plan,
         game.algorithm,

@@ -26,8 +26,8 @@ class Changed:
     new_client: Any = field(default=None, metadata={"static": True})
     new_server: Any = field(default=None, metadata={"static": True})
 
-    def init(self, params: Any) -> Any:
-        return self.inner.init(params)
+    def init(self, params: Any, clients: int) -> Any:
+        return self.inner.init(params, clients)
 
     def init_client(self, shared: Any, slot: Any) -> Any:
         return self.inner.init_client(shared, slot)
@@ -57,8 +57,8 @@ def noise_on_a_weighted_mean(self: Any, shared: Any, inbox: Any) -> Any:
     """What a wrapper sees: one aggregate, already weighted, which it clips and noises as if it were one client."""
     share = inbox._weights / inbox._weights.sum()
     mean = jax.tree.map(lambda m: jnp.tensordot(share, m, 1)[None], inbox._messages)
-    one = jnp.ones(1, jnp.float32)
-    move, inbox = replace(inbox, _messages=mean, _weights=one, _present=jnp.ones(1, bool)).mean()
+    one = {"_weights": jnp.ones(1, jnp.float32), "_slots": inbox._slots[:1], "_present": jnp.ones(1, bool)}
+    move, inbox = replace(inbox, _messages=mean, **one).mean()
     return trees.add(shared, move), inbox
 
 

@@ -102,7 +102,7 @@ def _sweep(shared_key: bool) -> Problem:
         pairs = zip(cells, keys, strict=True)
         return jnp.concatenate([observe_run(game, "published", own, present, noise) for game, own in pairs])
 
-    charges = [(game.cost, game.uses) for game in cells if game.cost]
+    charges = [charge for game in cells for charge in game.charges]
     return Problem("sweep", "client", "published", accounting.epsilon(charges, DELTA), DELTA, observe)
 
 
