@@ -55,7 +55,7 @@ def train(
     config: Annotated[
         Path | None, typer.Argument(help="An experiment as TOML; options below are then not needed.")
     ] = None,
-    method: Annotated[str, typer.Option(help="local, fedavg or mean_regularized.")] = "mean_regularized",
+    method: Annotated[str, typer.Option(help="One of those that `kinfolk check` lists.")] = "mean_regularized",
     data: DataName = "synthetic_schools",
     level: Level = "example",
     epsilon: Epsilon = None,
@@ -106,6 +106,11 @@ def train(
 
 @app.command()
 def compare(
+    method: Annotated[list[str], typer.Option(help="A method; repeat for several.")] = [
+        "local",
+        "fedavg",
+        "mean_regularized",
+    ],
     data: DataName = "synthetic_schools",
     level: Level = "example",
     epsilon: Epsilon = 3.0,
@@ -127,7 +132,10 @@ def compare(
     _use_data(data_dir)
     privacy = _level(level, epsilon, delta, clip, None)
     results = []
-    for name, entry in REGISTRY.items():
+    for name in method:
+        if name not in REGISTRY:
+            raise ConfigError(f"method={name!r} is not one of {', '.join(REGISTRY)}")
+        entry = REGISTRY[name]
         options = {"step_size": step_size} | ({"strength": strength} if "strength" in entry.options() else {})
         experiment = Experiment(
             name=name,

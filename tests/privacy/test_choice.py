@@ -1,0 +1,117 @@
+"""Private choices: distribution, sensitivity, cost, and budgets that they exhaust."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kinfolk import jobs, train
+from kinfolk.data.federation import Federation, from_rows
+from kinfolk.experiment import Experiment, Phase, Training
+from kinfolk.privacy.accounting import BudgetError, epsilon
+from kinfolk.privacy.levels import client_level, example_level
+from kinfolk.privacy.mechanisms import Cost, NoisyMin
+from kinfolk.privacy.release import PrivacyError, new_meter
+
+
+def choices(scores: np.ndarray, noise: float, runs: int = 200_000, bound: float = 1.0) -> np.ndarray:
+    """How often each candidate is chosen, when `scores` (units x candidates) are the units' scores."""
+    mechanism = NoisyMin(jnp.float32(bound), jnp.float32(noise))
+    units, mask = jnp.asarray(scores, jnp.float32), jnp.ones(len(scores), bool)
+
+    def choose(key: jax.Array) -> jax.Array:
+        meter = new_meter(key, ("choice",))
+        return mechanism("choice", meter, lambda _, unit: unit, (), units, mask)[0]
+
+    picks = jax.jit(jax.vmap(choose))(jax.random.split(jax.random.key(1), runs))
+    return np.bincount(np.asarray(picks), minlength=scores.shape[1]) / runs
+
+
+def test_choices_follow_the_exponential_mechanism() -> None:
+    scores = np.array([[0.2, 0.9, 0.4], [0.1, 0.3, 0.8]])
+    expected = np.exp(-scores.sum(axis=0) / 0.5)
+    np.testing.assert_allclose(choices(scores, 0.5), expected / expected.sum(), atol=0.005)
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 1e30, -5.0])
+def test_one_unit_moves_a_choice_by_no_more_than_its_epsilon(odd: float) -> None:
+    """Scores are cut to [0, bound], whatever they are; noise of scale bound / epsilon then gives pure epsilon."""
+    scores = np.array([[0.5, 0.6], [0.2, 0.1], [odd, 0.0]])
+    with_unit, without = choices(scores, 1 / 0.8), choices(scores[:2], 1 / 0.8)
+    assert np.abs(np.log(with_unit / without)).max() <= 0.8 * 1.02
+
+
+def test_the_worst_neighbour_uses_the_whole_epsilon() -> None:
+    """The cost is not overstated by much: with many candidates one unit can move a choice by almost epsilon."""
+    many = np.zeros((1, 200))
+    many[0, 0] = 1.0
+    moved = np.log(choices(np.zeros((1, 200)), 1.0)[0] / choices(many, 1.0)[0])
+    assert 0.8 < moved < 1.1
+
+
+def clusters() -> Federation:
+    """Two kinds of clients, with opposite slopes."""
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-1, 1, size=(8 * 60, 2)).astype(np.float32)
+    who = np.repeat(np.arange(8), 60)
+    y = np.where(who % 2 == 0, 1, -1) * (x[:, 0] + x[:, 1]) + 0.1 * generator.normal(size=len(x))
+    return from_rows(x, y.astype(np.float32), [f"c{k}" for k in who], test_fraction=0.2)
+
+
+def experiment(**changes: object) -> Experiment:
+    options = {"choosing_rounds": 5, "step_size": 0.3, "spread": 0.3}
+    first = Experiment(
+        seed=1,
+        training=Training(batch_size=None, epochs=2),
+        privacy=example_level(20.0, 1e-4, choice_epsilon=1.0, choice_bound=4.0),
+        phases=(Phase("ifca", 30, options),),
+    )
+    return replace(first, **changes)  # type: ignore[arg-type]
+
+
+def test_clusters_are_found_and_choices_are_in_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(jobs.DATASETS, "synthetic_schools", lambda scaling, test_fraction, seed: clusters())
+    run = train.run(experiment(), tmp_path)
+    with np.load(run.public / "models.npz") as file:
+        (chosen,) = (file[name] for name in file.files if file[name].dtype == np.int32)
+        ids = file["ids"]
+    even = {int(c) for c, name in zip(chosen, ids, strict=True) if int(name[1]) % 2 == 0}
+    odd = {int(c) for c, name in zip(chosen, ids, strict=True) if int(name[1]) % 2 == 1}
+    assert len(even) == len(odd) == 1
+    assert even != odd
+    averaged = train.run(experiment(phases=(Phase("fedavg", 30, {"step_size": 0.3}),)), tmp_path)
+    assert run.metrics()[-1]["error"] < 0.5 * averaged.metrics()[-1]["error"]
+    party = run.statement()["parties"][0]
+    assert party["releases"] == {"choice": 5, "gradient": 60}
+    assert party["epsilon"] == pytest.approx(20.0, rel=2e-3)
+
+
+def test_choosing_too_often_is_refused_with_what_would_do() -> None:
+    data = clusters()
+    greedy = experiment(
+        privacy=example_level(1.0, 1e-4, choice_epsilon=1.0), phases=(Phase("ifca", 30, {"choosing_rounds": 30}),)
+    )
+    with pytest.raises(BudgetError, match=r"30 private choices alone cost .* at most \d rounds"):
+        jobs.prepare(greedy, [data])
+
+
+def test_choices_are_free_at_client_level() -> None:
+    job = jobs.prepare(experiment(privacy=client_level(5.0, 1e-2)), [clusters()])
+    assert set(job.costs()) == {"update", "mixture"}
+    assert job.uses[0]["update"].sum() == 30
+
+
+def test_a_release_with_private_choices_waits_for_exact_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(jobs.DATASETS, "synthetic_schools", lambda scaling, test_fraction, seed: clusters())
+    with pytest.raises(PrivacyError, match="no exact noise yet"):
+        train.run(experiment(seed=None), tmp_path)
+
+
+def test_the_account_of_a_choice() -> None:
+    assert epsilon([(Cost("choice", 2.0), 1)], 1e-12) == pytest.approx(0.5, abs=0.01)
+    assert epsilon([(Cost("choice", 2.0, relation="replace_one"), 1)], 1e-12) == pytest.approx(1.0, abs=0.01)
