@@ -106,11 +106,9 @@ def train(
 
 @app.command()
 def compare(
-    method: Annotated[list[str], typer.Option(help="A method; repeat for several.")] = [
-        "local",
-        "fedavg",
-        "mean_regularized",
-    ],
+    method: Annotated[
+        list[str] | None, typer.Option(help="A method; repeat for several. Default: local, fedavg, mean_regularized.")
+    ] = None,
     data: DataName = "synthetic_schools",
     level: Level = "example",
     epsilon: Epsilon = 3.0,
@@ -132,7 +130,7 @@ def compare(
     _use_data(data_dir)
     privacy = _level(level, epsilon, delta, clip, None)
     results = []
-    for name in method:
+    for name in method or ("local", "fedavg", "mean_regularized"):
         if name not in REGISTRY:
             raise ConfigError(f"method={name!r} is not one of {', '.join(REGISTRY)}")
         entry = REGISTRY[name]
