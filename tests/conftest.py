@@ -10,9 +10,16 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+CORE = ("local", "fedavg", "mean_regularized")
+"""Algorithms whose conformance is checked before every commit; the others' in the full run."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests under a tier's folder carry its marker."""
     for item in items:
+        name = getattr(getattr(item, "callspec", None), "params", {}).get("name")
+        if "conformance" in Path(item.fspath).parts and name is not None and name not in CORE:
+            item.add_marker("slow")
         for tier in ("conformance", "privacy", "papers"):
             if tier in Path(item.fspath).parts:
                 item.add_marker(tier)

@@ -16,7 +16,10 @@ ONE_RUN = "one_run"
 
 def attack(
     name: Annotated[
-        str | None, typer.Argument(help="An algorithm, or gaussian_sum, symmetric_gaussian, wishart_as_published.")
+        str | None,
+        typer.Argument(
+            help="An algorithm, or a mechanism: gaussian_sum, private_choice, symmetric_gaussian, wishart_as_published."
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="The whole registry, from the strongest views.")] = False,
     level: Annotated[str | None, typer.Option(help="example or client; default: the algorithm's first.")] = None,
@@ -98,8 +101,8 @@ def _attack_one(
             raise ValueError(f"{name} cannot run at level={level!r}; it can at {', '.join(entry.levels)}")
         problem = audits.training_problem(entry.build(), level, name=name, view=view, sampled=sampled, **options)
     elif name in audits.MECHANISMS:
-        if level not in (None, "client") or view not in (None, "published"):
-            raise ValueError(f"{name} is a mechanism: it is attacked at level='client', view='published'")
+        if level is not None or view not in (None, "published"):
+            raise ValueError(f"{name} is a mechanism: leave out --level and --view")
         if sampled:
             options["sampled"] = True
         if sampled and name != "gaussian_sum":

@@ -161,6 +161,19 @@ def test_no_algorithm_leaks_more_than_it_claims(name: str, level: str, sampled: 
 
 
 @pytest.mark.slow
+def test_no_sound_mechanism_leaks_more_than_it_claims() -> None:
+    registry = len(audits.registry_problems())
+    mechanisms = audits.all_problems()[registry:]
+    assert {problem.name for problem in mechanisms} == set(audits.MECHANISMS) - {"wishart_as_published"}
+    for problem in mechanisms:
+        found = attack(problem, runs=100_000, confidence=FAMILY)
+        assert not found.exceeded
+        assert found.power is not None
+        assert found.power > 0.99
+        assert found.lower_bound > 0.6 * found.claim
+
+
+@pytest.mark.slow
 def test_every_view_can_be_taken_and_stronger_views_see_more() -> None:
     found = {}
     for level, views in audits.VIEWS.items():

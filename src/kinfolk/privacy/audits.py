@@ -26,7 +26,7 @@ from kinfolk.privacy.attack import Problem, Rule
 from kinfolk.privacy.calibration import terms_for
 from kinfolk.privacy.gates import CHOICE
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, PrivacyLevel, Terms
-from kinfolk.privacy.mechanisms import Cost, GaussianSum
+from kinfolk.privacy.mechanisms import Cost, GaussianSum, NoisyMin
 from kinfolk.privacy.release import new_meter
 from kinfolk.privacy.wishart import SECOND_MOMENT, SymmetricGaussian, WishartAsPublished
 from kinfolk.simulation import engine
@@ -274,6 +274,21 @@ def wishart_as_published(epsilon: float = 0.1, delta: float = 1e-5) -> Problem:
     return Problem("wishart_as_published", "client", "published", epsilon, delta, observe, rule, private=False)
 
 
+def private_choice(epsilon: float = 1.0, delta: float = 1e-6) -> Problem:
+    """One private choice. Two units are for the first candidate, the canary is for the second."""
+    mechanism = NoisyMin(jnp.float32(1), jnp.float32(1 / epsilon))
+
+    def observe(key: Array, present: Array, noise: Array) -> Array:
+        changed = replace(mechanism, noise_multiplier=noise * mechanism.noise_multiplier)
+        scores = jnp.zeros((3, 2), jnp.float32).at[0, 0].set(FAR).at[1:, 1].set(FAR)
+        mask = jnp.ones(3, bool).at[0].set(present > 0)
+        best, _ = changed(CHOICE, new_meter(key, (CHOICE,)), lambda _, unit: unit, (), scores, mask)
+        return best.astype(jnp.float32)[None]
+
+    claim = accounting.epsilon([(cost, 1) for cost in mechanism.costs()], delta)
+    return Problem("private_choice", "example", "published", claim, delta, observe)
+
+
 def _models() -> Array:
     """Four clients' models, all beyond the clip; the first is the canary."""
     return 10 * jnp.eye(4, 3, dtype=jnp.float32) + 10 * jnp.eye(4, 3, -3, dtype=jnp.float32)
@@ -281,6 +296,7 @@ def _models() -> Array:
 
 MECHANISMS: dict[str, Callable[..., Problem]] = {
     "gaussian_sum": gaussian_sum,
+    "private_choice": private_choice,
     "symmetric_gaussian": symmetric_gaussian,
     "wishart_as_published": wishart_as_published,
 }
@@ -299,4 +315,4 @@ def registry_problems() -> list[Problem]:
 
 def all_problems() -> list[Problem]:
     """What `kinfolk attack --all` attacks: the registry, and the sound mechanisms."""
-    return [*registry_problems(), gaussian_sum(), gaussian_sum(sampled=True), symmetric_gaussian()]
+    return [*registry_problems(), gaussian_sum(), gaussian_sum(sampled=True), symmetric_gaussian(), private_choice()]

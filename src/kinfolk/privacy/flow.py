@@ -219,7 +219,7 @@ class _Walker:
         return [Token(), *[CLEAN if ok else MARKED] * (len(equation.outvars) - 1)], {kind: 1}
 
     def scan(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
-        constants, carried = equation.params["num_consts"], equation.params["num_carry"]
+        constants, carried = _scan_sizes(equation.params)
         fixed = [CLEAN if isinstance(mark, Token) else mark for mark in marks[:constants]]  # the same in every turn
         carry = self.handed_over(marks[constants : constants + carried])
         slices = [_mixed([mark]) for mark in marks[constants + carried :]]
@@ -288,6 +288,14 @@ class _Walker:
         kinds = {kind for _, releases in results for kind in releases}
         dearest = {kind: max(releases.get(kind, 0) for _, releases in results) for kind in kinds}
         return [MARKED] * len(outputs) if private(index) else outputs, dearest
+
+
+def _scan_sizes(params: Any) -> tuple[int, int]:
+    """How many inputs of a scan are constants, and how many are carried."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    constants, carried, _ = params["ft_in"].elts  # jax 0.11
+    return len(list(constants.vals)), len(list(carried.vals))
 
 
 def _mixed(marks: Sequence[Label]) -> str:
