@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
 import numpy as np
+from scipy.io import loadmat
 
 from kinfolk.data.federation import DataError, Federation, from_rows
-from kinfolk.data.files import load_arrays
+from kinfolk.data.files import Arrays, load_arrays
 
 SCALINGS = ("bounds", "as_published")
+HOME = "https://github.com/jiayuzhou/MALSAR/raw/master/data/school.mat"
+CHECKSUM = "c699e8163401c472ab599db327f00654b6ab881fd18cba6b8727f245d289bc79"
 
 
 def school(*, scaling: str = "bounds", test_fraction: float = 0.2, seed: int = 0) -> Federation:
@@ -20,7 +24,7 @@ def school(*, scaling: str = "bounds", test_fraction: float = 0.2, seed: int = 0
     """
     if scaling not in SCALINGS:
         raise DataError(f"scaling={scaling!r} is not one of {SCALINGS}")
-    arrays = load_arrays("school")
+    arrays = load_arrays("school", HOME, from_matlab, CHECKSUM)
     x, y, client = arrays["x"][:, :27].astype(np.float32), arrays["y"], arrays["client"]
     if scaling == "bounds":
         x[:, 3:5] /= 100
@@ -35,6 +39,14 @@ def school(*, scaling: str = "bounds", test_fraction: float = 0.2, seed: int = 0
         scaling_is_private=scaling == "bounds",
     )
     return federation if scaling == "bounds" else standardised(federation)
+
+
+def from_matlab(content: bytes) -> Arrays:
+    """The arrays in MALSAR's file: one cell per school, with features `X` (the last is a constant) and scores `Y`."""
+    cells = loadmat(io.BytesIO(content))
+    x, y = ([np.asarray(cell, np.float32) for cell in cells[name].ravel()] for name in ("X", "Y"))
+    client = np.repeat(np.arange(len(x), dtype=np.int32), [len(rows) for rows in x])
+    return {"x": np.concatenate(x), "y": np.concatenate([scores.ravel() for scores in y]), "client": client}
 
 
 def standardised(federation: Federation) -> Federation:

@@ -1,0 +1,26 @@
+"""What the README shows, works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kinfolk import cli
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+
+
+def test_the_python_example_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", README, re.S)
+    exec(compile(block, "README.md", "exec"), {})
+    assert 2.9 < float(capsys.readouterr().out) <= 3
+
+
+def test_every_command_exists() -> None:
+    shown = set(re.findall(r"^    kinfolk (\w+)", README, re.M))
+    assert shown == {command.callback.__name__ for command in cli.app.registered_commands if command.callback}
