@@ -128,6 +128,7 @@ def test_a_release_is_charged_to_the_data_sets_ledger_and_cannot_be_repeated(tmp
     with pytest.raises(LedgerError, match="beyond its budget of 4"):
         train.run(experiment(seed=None), tmp_path)
     assert first.statement()["epsilon"] == spent
+    assert len(list(tmp_path.glob("run-*"))) == 1, "what was refused leaves nothing behind"
     again = train.run(experiment(seed=None), tmp_path, ledger=tmp_path / "other.jsonl")
     assert any((a != b).any() for a, b in zip(models_of(first).values(), models_of(again).values(), strict=True))
 

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import platform
+import secrets
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -66,18 +67,11 @@ class Run:
 
 
 def create(parent: Path, experiment: Experiment) -> Run:
-    """A new run directory, named after the experiment and the time."""
+    """A new run directory, named after the experiment, the time and chance: ledgers know a run by this name."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    run = Run(parent / f"{experiment.name}-{stamp}-{secrets.token_hex(3)}")
     with writing(parent):
-        parent.mkdir(parents=True, exist_ok=True)
-        for number in range(1000):
-            path = parent / (f"{experiment.name}-{stamp}" + (f"-{number}" if number else ""))
-            with contextlib.suppress(FileExistsError):
-                path.mkdir()
-                break
-        else:
-            raise RunError(f"{parent} already holds 1000 runs of this second: choose another directory")
-        run = Run(path)
+        run.path.mkdir(parents=True)
         run.public.mkdir()
         run.private.mkdir(mode=0o700)
     write_text(run.public / "experiment.toml", experiments.to_toml(experiment))

@@ -20,7 +20,7 @@ from kinfolk.experiment import Experiment
 from kinfolk.fresh_noise import checked_for_release, release_size, with_fresh_noise
 from kinfolk.jobs import Job, as_sweep, prepare, releases_per_round
 from kinfolk.privacy import accounting
-from kinfolk.privacy.ledger import RELEASED, SIMULATED, Ledger, Line
+from kinfolk.privacy.ledger import RELEASED, SIMULATED, Ledger, LedgerError, Line
 from kinfolk.privacy.levels import CLEAN
 from kinfolk.privacy.mechanisms import Cost
 from kinfolk.privacy.release import PrivacyError
@@ -61,7 +61,12 @@ def run(
     where = runs.create(output, experiment)
     path = _default_ledger(job, where) if ledger is None else ledger
     runs.write_json(where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **_identity(where)})
-    return _go(job, where, path, progress)
+    try:
+        return _go(job, where, path, progress)
+    except LedgerError:
+        if not (where.private / "checkpoint.npz").exists():  # refused before anything was published
+            shutil.rmtree(where.path)
+        raise
 
 
 def resume(path: Path, *, ledger: Path | None = None, progress: Progress | None = None) -> Run:
