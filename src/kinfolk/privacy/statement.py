@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,7 +61,7 @@ def statement(
         "noise": noise,
         "simulated": noise == SIMULATED,
         "parties": parties,
-        "epsilon": max((p["epsilon"] for p in parties), default=math.inf if level.level == "none" else 0.0),
+        "epsilon": max((p["epsilon"] for p in parties), default=0.0),
         "delta": max((p["delta"] for p in parties), default=0.0),
         "accountant": "Renyi odometer, over several runs" if other_runs else "privacy-loss distribution, pessimistic",
         "program": list(program),
