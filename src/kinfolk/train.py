@@ -16,9 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from kinfolk import runs, trees
+from kinfolk.afterwards.self_select import SelfSelect
 from kinfolk.experiment import Experiment
 from kinfolk.fresh_noise import checked_for_release, release_size, with_fresh_noise
-from kinfolk.jobs import Job, as_sweep, prepare, releases_per_round
+from kinfolk.jobs import Job, as_array, as_sweep, prepare, releases_per_round
 from kinfolk.privacy import accounting
 from kinfolk.privacy.ledger import RELEASED, SIMULATED, Ledger, LedgerError, Line
 from kinfolk.privacy.levels import CLEAN
@@ -107,6 +108,10 @@ def _refuse_bad_release(job: Job) -> None:
         return
     if level.epsilon is None:
         raise PrivacyError("a release needs a budget: give epsilon (besides noise_multiplier), or a seed to simulate")
+    if level.noise_bands > 1:
+        raise PrivacyError("correlated noise has no exact noise yet: give a seed to simulate, or noise_bands=1")
+    if job.experiment.data.pooled:
+        raise PrivacyError("pooled data are a reference for simulations: give a seed, or leave data.pooled out")
     if level.level == "example" and not data.scaling_is_private:
         raise PrivacyError(
             f"data {data.name!r} was scaled with raw statistics ({data.scaling}), which no account covers: scale by "
@@ -135,8 +140,39 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None) -> R
             runs.append_json(where.private / "metrics.jsonl", {"round": done, **_summary(numbers)})
             if progress:
                 progress(done, job.experiment.rounds, _summary(numbers))
+        if job.afterwards is not None:
+            state = _personalise(job, where, phase, state)
+            after = {"round": done, "afterwards": True, **_summary(measure(job, phase, state))}
+            runs.append_json(where.private / "metrics.jsonl", after)
         _finish(job, where, ledger, state, phase, done)
     return where
+
+
+def _personalise(job: Job, where: Run, phase: int, state: State) -> State:
+    """What clients do alone after the last round, and who gained or lost by sharing (which nobody else may see)."""
+
+    def with_step(step: Any) -> State:
+        algorithm, terms = as_sweep(job.algorithms[phase]), as_sweep(job.terms)
+        return engine.personalise(job.plan, as_array(step), algorithm, terms, job.clients, state)
+
+    after = with_step(job.afterwards)
+    if isinstance(job.afterwards, SelfSelect):
+        alone = measure(job, phase, with_step(replace(job.afterwards, rule="alone")))["error"]
+        chosen = measure(job, phase, after)["error"]
+        runs.write_json(where.private / "self_selection.json", gains(alone, chosen))
+    return after
+
+
+def gains(alone: np.ndarray, chosen: np.ndarray) -> dict[str, float]:
+    """How many clients (mean over seeds) do better than alone, and how many lose anything, or more than 5 %."""
+    return {
+        "clients": int(alone.shape[1]),
+        "gained": float((chosen < alone).sum(axis=1).mean()),
+        "lost": float((chosen > alone).sum(axis=1).mean()),
+        "lost_more_than_5_percent": float((chosen > 1.05 * alone).sum(axis=1).mean()),
+        "error_alone": float(alone.mean()),
+        "error": float(chosen.mean()),
+    }
 
 
 def _require_charged(job: Job, where: Run, ledger: Ledger, done: int) -> None:
@@ -177,6 +213,7 @@ def _chunk_rounds(job: Job) -> int:
 def _lines(job: Job, where: Run, chunk: Chunk, released: bool) -> list[Line]:
     noise = RELEASED if released else SIMULATED
     rounds = slice(chunk.begin - chunk.first, chunk.end - chunk.first)
+    factors = job.noise_factors(chunk.begin, chunk.end)
     return [
         Line(
             party,
@@ -189,8 +226,11 @@ def _lines(job: Job, where: Run, chunk: Chunk, released: bool) -> list[Line]:
             (chunk.begin, chunk.end),
             noise,
         )
+        for factor in dict.fromkeys(factors.tolist())
         for kind, counted in job.uses[chunk.phase].items()
-        for party, cost, uses in zip(job.parties, job.costs()[kind], counted[rounds].sum(axis=0), strict=True)
+        for party, cost, uses in zip(
+            job.parties, job.costs(factor)[kind], counted[rounds][factors == factor].sum(axis=0), strict=True
+        )
     ]
 
 
@@ -246,7 +286,7 @@ def _compute(job: Job, chunk: Chunk, state: State, released: bool) -> State:
     """Runs the chunk and compares the meters with what was charged."""
     algorithm, terms = as_sweep(job.algorithms[chunk.phase]), as_sweep(job.terms)
     if released:
-        state = with_fresh_noise(job, state, _chunk_rounds(job))
+        state = with_fresh_noise(job, state, _chunk_rounds(job), chunk.phase, chunk.first, (chunk.begin, chunk.end))
     before = _uses(job, state)
     state = engine.run_rounds(
         job.plan, algorithm, terms, job.clients, state, jnp.int32(chunk.begin), jnp.int32(chunk.end)
@@ -282,24 +322,21 @@ def _start(job: Job, where: Run) -> tuple[State, int, int]:
         done = int(file["round"])
     phase = next(c.phase for c in _chunks(job, 0) if c.begin < done <= c.end)
     fresh = engine.start_all(job.plan, as_sweep(job.algorithms[phase]), keys)
-    (shared, personal, uses, draws, server_uses, server_draws), _ = runs.read_tree(checkpoint, _kept(fresh))
-    shared, personal, uses, draws, server_uses, server_draws = jax.tree.map(
-        jnp.asarray, (shared, personal, uses, draws, server_uses, server_draws)
+    kept, _ = runs.read_tree(checkpoint, _kept(fresh))
+    shared, personal, models, own, theirs = jax.tree.map(jnp.asarray, kept)
+    meters, server = (
+        replace(meter, uses=uses, draws=draws, memory=memory)
+        for meter, (uses, draws, memory) in ((fresh.meters, own), (fresh.server, theirs))
     )
-    state = State(
-        shared,
-        personal,
-        replace(fresh.meters, uses=uses, draws=draws),
-        replace(fresh.server, uses=server_uses, draws=server_draws),
-    )
+    state = State(shared, personal, meters, server, models)
     _publish(job, where, state, done)
     return state, done, phase
 
 
 def _kept(state: State) -> tuple[Any, ...]:
     """What a checkpoint holds: everything but keys and noise."""
-    meters, server = state.meters, state.server
-    return state.shared, state.personal, meters.uses, meters.draws, server.uses, server.draws
+    own, theirs = ((m.uses, m.draws, m.memory) for m in (state.meters, state.server))
+    return state.shared, state.personal, state.models, own, theirs
 
 
 def _enter_phase(job: Job, phase: int, state: State) -> State:
@@ -354,7 +391,8 @@ def _summary(numbers: dict[str, np.ndarray]) -> dict[str, float]:
 def _finish(job: Job, where: Run, ledger: Ledger, state: State, phase: int, done: int) -> None:
     """Writes models, per-client results and the privacy statement."""
     released = job.experiment.seed is None
-    models = trees.row(state.personal, (0, 0))
+    algorithm = trees.row(as_sweep(job.algorithms[phase]), 0)
+    models = engine.final_models(algorithm, trees.row(state, (0, 0)))
     clean = "personal" in CLEAN[job.plan.level]
     runs.write_tree((where.public if clean else where.private) / "models.npz", models, ids=np.array(job.ids))
     runs.write_tree(

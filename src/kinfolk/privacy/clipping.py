@@ -33,6 +33,8 @@ class Sum:
     """`clipped(public, units, weights, clip)`"""
     on_grid: Callable[[Tree, Tree, Array, Array], Tree]
     """Like `clipped`, as whole multiples of clip / GRID_STEPS, returned as int32."""
+    contribution: Callable[[Tree, Tree], Tree] | None = None
+    """One unit's contribution, where the strategy computes them one by one."""
 
 
 def rows(contribution: Callable[[Tree, Tree], Tree]) -> Sum:
@@ -49,7 +51,25 @@ def rows(contribution: Callable[[Tree, Tree], Tree]) -> Sum:
         lambda public, units, weights, clip: summed(
             public, units, lambda v, w: to_grid(clip_one(v, w, clip), clip), weights
         ),
+        contribution,
     )
+
+
+def with_count(what: Sum) -> Sum:
+    """The same sum of clipped contributions, and beside it, for each unit, +-1/2: whether it lay within the clip.
+
+    Its arguments are `(arguments, clip, scale)`; the half is multiplied by `scale`.
+    """
+    assert what.contribution is not None, "counting needs contributions one by one"
+    one = what.contribution
+
+    def counted(public: Tree, unit: Tree) -> Tree:
+        arguments, clip, scale = public
+        value = one(arguments, unit)
+        within = (norm_of(value) <= clip).astype(jnp.float32) - 0.5
+        return clip_one(value, jnp.float32(1), clip), scale * within
+
+    return rows(counted)
 
 
 def clip_one(contribution: Tree, weight: Array, clip: Array) -> Tree:
@@ -58,11 +78,15 @@ def clip_one(contribution: Tree, weight: Array, clip: Array) -> Tree:
     Norms are taken in float32, of values divided by the largest, whatever type the contribution has.
     """
     contribution = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), contribution)
-    leaves = jax.tree.leaves(contribution)
-    scale = _scale(jnp.stack([jnp.float32(0), *(jnp.max(jnp.abs(leaf), initial=0) for leaf in leaves)]).max())
-    norm = scale * jnp.sqrt(trees.squared_norm(jax.tree.map(lambda leaf: leaf / scale, contribution)))
-    factor = weight * clip_factor(norm, clip)
+    factor = weight * clip_factor(norm_of(contribution), clip)
     return jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), factor * leaf, 0), contribution)
+
+
+def norm_of(contribution: Tree) -> Array:
+    """The norm of all leaves together."""
+    leaves = [leaf.astype(jnp.float32) for leaf in jax.tree.leaves(contribution)]
+    scale = _scale(jnp.stack([jnp.float32(0), *(jnp.max(jnp.abs(leaf), initial=0) for leaf in leaves)]).max())
+    return scale * jnp.sqrt(trees.squared_norm([leaf / scale for leaf in leaves]))
 
 
 def _scale(largest: Array) -> Array:

@@ -46,7 +46,7 @@ def statement(
     other_runs = len({line.run for line in lines}) > 1  # each chosen, perhaps, after seeing the one before
     parties, cache = [], {}
     for party, delta in deltas.items():
-        own = [(line.cost, line.uses) for line in lines if line.party == party]
+        own = accounting.by_run((line.run, line.cost, line.uses) for line in lines if line.party == party)
         if (key := (tuple(own), delta)) not in cache:
             cache[key] = accounting.epsilon(own, delta, adaptive=other_runs)
         kinds = {line.kind: sum(x.uses for x in lines if (x.party, x.kind) == (party, line.kind)) for line in lines}
@@ -69,7 +69,8 @@ def statement(
         "not_private": [] if scaling_is_private else [f"features were scaled with raw statistics ({scaling})"],
     }
     if level.level == "client":
-        charges, delta = [(line.cost, line.uses) for line in lines], next(iter(deltas.values()))
+        charges = accounting.by_run((line.run, line.cost, line.uses) for line in lines)
+        delta = next(iter(deltas.values()))
         result["epsilon_if_participation_is_seen"] = accounting.epsilon_if_coins_are_seen(charges, delta)
         result["not_covered"] += [
             "the aggregator, which sees each round's messages before noise is added",
