@@ -13,13 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kinfolk import models, trees
-from kinfolk.afterwards import registry
-from kinfolk.algorithms import REGISTRY
+from kinfolk import trees
+from kinfolk.building import build_afterwards, build_algorithm, build_model
 from kinfolk.data.federation import DataError, Federation, pooled
 from kinfolk.data.school import school
 from kinfolk.data.synthetic import synthetic_schools
-from kinfolk.experiment import ConfigError, DataChoice, Experiment, ModelChoice, Phase
+from kinfolk.experiment import ConfigError, DataChoice, Experiment
 from kinfolk.privacy.accounting import times
 from kinfolk.privacy.calibration import budget_of, terms_for
 from kinfolk.privacy.checks import RoundCheck, check_round
@@ -109,7 +108,7 @@ def prepare(experiment: Experiment, federations: Sequence[Federation] | None = N
         first = experiment.seed or 0
         federations = [load_data(experiment.data, seed) for seed in range(first, first + experiment.seeds)]
     data = federations[0]
-    model = build_model(experiment.model, data)
+    model = build_model(experiment.model, data.shape, data.outcome, data.classes)
     algorithms = tuple(build_algorithm(phase, level.level) for phase in experiment.phases)
     afterwards = build_afterwards(experiment)
     sizes, training = data.train.sizes, experiment.training
@@ -129,6 +128,7 @@ def prepare(experiment: Experiment, federations: Sequence[Federation] | None = N
         most_blocks=1 if one_block else 4,
     )
     tail_from = experiment.rounds - math.ceil(training.tail * experiment.rounds) if training.tail else None
+    _check_phases(model, experiment, algorithms)
     plan = Plan(model, level.level, widths, most_steps, tail_from)
     nothing = {kind: np.zeros(len(sizes), int) for kind in (*DATA_KINDS[level.level], *INBOX_KINDS[level.level])}
     draft = terms_with(_without_budget(level), nothing)
@@ -145,6 +145,20 @@ def prepare(experiment: Experiment, federations: Sequence[Federation] | None = N
         )
     checks = tuple(check_job(plan, algorithm, terms, clients) for algorithm in algorithms)
     return Job(experiment, federations, plan, algorithms, terms, clients, tests, tuple(uses), checks, afterwards)
+
+
+def _check_phases(model: Model, experiment: Experiment, algorithms: tuple[Algorithm, ...]) -> None:
+    """A phase goes on from the shared state before it, so that must be one model."""
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    for phase, algorithm in zip(experiment.phases[:-1], algorithms, strict=False):
+        shared = jax.eval_shape(lambda p, algorithm=algorithm: algorithm.init(p, 2), params)
+        if jax.tree.structure(shared) != jax.tree.structure(params) or any(
+            a.shape != b.shape for a, b in zip(jax.tree.leaves(shared), jax.tree.leaves(params), strict=True)
+        ):
+            raise ConfigError(
+                f"{phase.method} does not end with one shared model, so no other phase can start from it. For warm "
+                "starts within clusters use ifca's own options (choosing_rounds, strength, alone_from)"
+            )
 
 
 def precision_weights(terms: Terms, sizes: np.ndarray, clients: Clients) -> np.ndarray:
@@ -188,63 +202,6 @@ def load_data(choice: DataChoice, seed: int) -> Federation:
         raise DataError(f"data={choice.name!r} is not one of {sorted(DATASETS)}")
     federation = DATASETS[choice.name](scaling=choice.scaling, test_fraction=choice.test_fraction, seed=seed)
     return pooled(federation) if choice.pooled else federation
-
-
-def build_model(choice: ModelChoice, data: Federation) -> Model:
-    """The model of that name, with inputs and outputs as the data has them."""
-    wanted = {"linear": "number", "logistic": "binary"}.get(choice.name, "classes")
-    if choice.name in ("linear", "logistic", "softmax", "cnn") and data.outcome != wanted:
-        raise ConfigError(f"model={choice.name!r} predicts {wanted}, but data {data.name!r} holds {data.outcome}")
-    if choice.name == "linear":
-        return models.linear(data.features)
-    if choice.name == "logistic":
-        return models.logistic(data.features)
-    if choice.name == "softmax":
-        return models.softmax(data.features, data.classes)
-    if choice.name == "mlp":
-        return models.mlp(data.features, max(1, data.classes), choice.hidden, data.outcome)
-    if choice.name == "cnn":
-        return models.cnn(data.train.x.shape[2], data.classes, choice.hidden)
-    raise ConfigError(f"model={choice.name!r} is not one of linear, logistic, softmax, mlp, cnn")
-
-
-def build_algorithm(phase: Phase, level: str) -> Algorithm:
-    """The phase's algorithm, if it may be used at this level."""
-    if phase.method not in REGISTRY:
-        raise ConfigError(f"method={phase.method!r} is not one of {', '.join(REGISTRY)}")
-    entry = REGISTRY[phase.method]
-    if level not in entry.levels:
-        raise ConfigError(f"{phase.method} cannot run at level={level!r}; it can at {', '.join(entry.levels)}")
-    try:
-        return entry.build(**phase.options)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{phase.method}: {error}") from None
-
-
-def build_afterwards(experiment: Experiment) -> Afterwards | None:
-    """What clients do alone after training, if they may."""
-    chosen = experiment.afterwards
-    if chosen is None:
-        return None
-    if experiment.privacy.level == "example":
-        raise ConfigError(
-            f"afterwards={chosen.method!r} looks at raw data after training: it is free at level='client' and refused "
-            "at level='example', where every look is paid for (use a second phase instead)"
-        )
-    try:
-        return registry.build(chosen.method, chosen.options)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"afterwards: {error}") from None
-
-
-def as_array(tree: Any) -> Any:
-    """Leaves as float32 arrays."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), tree)
-
-
-def as_sweep(tree: Any, points: int = 1) -> Any:
-    """Leaves as float32 arrays with a leading sweep axis, for the engine."""
-    return jax.tree.map(lambda leaf: jnp.broadcast_to(jnp.asarray(leaf, jnp.float32), (points, *np.shape(leaf))), tree)
 
 
 def releases_per_round(job: Job, phase: int) -> dict[str, int]:

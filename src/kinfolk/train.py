@@ -17,9 +17,10 @@ import numpy as np
 
 from kinfolk import runs, trees
 from kinfolk.afterwards.self_select import SelfSelect
+from kinfolk.building import as_array, as_sweep
 from kinfolk.experiment import Experiment
 from kinfolk.fresh_noise import checked_for_release, release_size, with_fresh_noise
-from kinfolk.jobs import Job, as_array, as_sweep, prepare, releases_per_round
+from kinfolk.jobs import Job, prepare, releases_per_round
 from kinfolk.privacy import accounting
 from kinfolk.privacy.ledger import RELEASED, SIMULATED, Ledger, LedgerError, Line
 from kinfolk.privacy.levels import CLEAN
@@ -27,7 +28,7 @@ from kinfolk.privacy.mechanisms import Cost
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.privacy.statement import statement, text
 from kinfolk.runs import Run
-from kinfolk.simulation import engine
+from kinfolk.simulation import carry, engine
 from kinfolk.simulation.engine import State
 
 CHUNKS = 20
@@ -86,6 +87,72 @@ def resume(path: Path, *, ledger: Path | None = None, progress: Progress | None 
     return _go(job, where, path, progress)
 
 
+def export(experiment: Experiment, output: Path = Path("runs"), *, ledger: Path | None = None) -> Run:
+    """Makes a simulation ready for another machine: calibrated here, charged here, `private/job.npz` to be carried.
+
+    There `python -m kinfolk.simulation.carry job.npz result.npz` runs it; `merge` takes the result.
+    """
+    job = prepare(experiment)
+    if experiment.seed is None:
+        raise PrivacyError("a release draws its noise where its ledger is: give a seed, or run it here")
+    where = runs.create(output, experiment)
+    path = _default_ledger(job, where) if ledger is None else ledger
+    runs.write_json(where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **_identity(where)})
+    for check in job.checks:
+        check.require()
+    with Ledger(path) as book:
+        for chunk in _affordable(job, where, book, list(_chunks(job, 0)), False):
+            _charge(job, where, book, chunk, False)
+    with runs.writing(where.private / "job.npz"):
+        carry.save(parcel(job), where.private / "job.npz")
+    return where
+
+
+def parcel(job: Job) -> carry.Parcel:
+    """A prepared job as something that can be carried."""
+    data, plan = job.federations[0], job.plan
+    return carry.Parcel(
+        job.experiment.model,
+        data.shape,
+        data.outcome,
+        data.classes,
+        plan.level,
+        plan.widths,
+        plan.most_steps,
+        plan.tail_from,
+        tuple(phase.rounds for phase in job.experiment.phases),
+        job.experiment.seed or 0,
+        tuple(as_sweep(algorithm) for algorithm in job.algorithms),
+        as_sweep(job.terms),
+        job.clients,
+        job.tests,
+        None if job.afterwards is None else as_array(job.afterwards),
+    )
+
+
+def merge(path: Path, result: Path) -> Run:
+    """Takes the result of an exported run home: its meters must have counted what the ledger was charged."""
+    where = runs.open_run(path)
+    job = prepare(where.experiment())
+    rounds, last = job.experiment.rounds, len(job.experiment.phases) - 1
+    fresh = engine.start_all(job.plan, as_sweep(job.algorithms[last]), _keys(job))
+    models = job.afterwards is not None
+    like = replace(fresh, models=engine.all_models(as_sweep(job.algorithms[last]), fresh)) if models else fresh
+    with np.load(result, allow_pickle=False) as file:
+        leaves = [jnp.asarray(file[f"leaf{n}"]) for n in range(len(jax.tree.leaves(_kept(like))))]
+    state = _restored(fresh, jax.tree.unflatten(jax.tree.structure(_kept(like)), leaves))
+    with Ledger(Path(json.loads((where.private / "run.json").read_text())["ledger"])) as ledger:
+        charged, total = ledger.uses(where.name), _uses(job, state)
+        for kind, counted in total.items():
+            own = [charged.get((party, kind), 0) for party in job.parties]
+            if not (counted == np.array(own)).all():
+                raise PrivacyError(f"{result}: {kind} was used otherwise than charged; nothing is taken over")
+        _save(job, where, state, rounds)
+        runs.append_json(where.private / "metrics.jsonl", {"round": rounds, **_summary(measure(job, last, state))})
+        _finish(job, where, ledger, state, last, rounds)
+    return where
+
+
 def _identity(where: Run) -> dict[str, str]:
     """What must not change between the start of a run and its end."""
     text = (where.public / "experiment.toml").read_bytes()
@@ -131,7 +198,8 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None) -> R
             _require_charged(job, where, ledger, done)
         for chunk in _affordable(job, where, ledger, list(_chunks(job, done)), released):
             if chunk.phase != phase:
-                state, phase = _enter_phase(job, chunk.phase, state), chunk.phase
+                state = engine.enter_phase(job.plan, as_sweep(job.algorithms[chunk.phase]), state)
+                phase = chunk.phase
             _charge(job, where, ledger, chunk, released)
             state = _compute(job, chunk, state, released)
             done = chunk.end
@@ -311,10 +379,7 @@ def _uses(job: Job, state: State) -> dict[str, np.ndarray]:
 
 def _start(job: Job, where: Run) -> tuple[State, int, int]:
     """The state to go on from, how many rounds it has behind it, and its phase."""
-    seed = job.experiment.seed
-    first = seed if seed is not None else int.from_bytes(os.urandom(4), "big")
-    numbers = jnp.arange(first, first + job.experiment.seeds, dtype=jnp.uint32)
-    keys = jax.vmap(lambda number: jax.random.key(number, impl="threefry2x32"))(numbers)
+    keys = _keys(job)
     checkpoint = where.private / "checkpoint.npz"
     if not checkpoint.exists():
         return engine.start_all(job.plan, as_sweep(job.algorithms[0]), keys), 0, 0
@@ -323,35 +388,32 @@ def _start(job: Job, where: Run) -> tuple[State, int, int]:
     phase = next(c.phase for c in _chunks(job, 0) if c.begin < done <= c.end)
     fresh = engine.start_all(job.plan, as_sweep(job.algorithms[phase]), keys)
     kept, _ = runs.read_tree(checkpoint, _kept(fresh))
-    shared, personal, models, own, theirs = jax.tree.map(jnp.asarray, kept)
-    meters, server = (
-        replace(meter, uses=uses, draws=draws, memory=memory)
-        for meter, (uses, draws, memory) in ((fresh.meters, own), (fresh.server, theirs))
-    )
-    state = State(shared, personal, meters, server, models)
+    state = _restored(fresh, jax.tree.map(jnp.asarray, kept))
     _publish(job, where, state, done)
     return state, done, phase
 
 
+def _keys(job: Job) -> jax.Array:
+    """One key per seed; a release's first key is thrown away before noise is drawn, and comes from the system."""
+    seed = job.experiment.seed
+    first = seed if seed is not None else int.from_bytes(os.urandom(4), "big")
+    numbers = jnp.arange(first, first + job.experiment.seeds, dtype=jnp.uint32)
+    return jax.vmap(lambda number: jax.random.key(number, impl="threefry2x32"))(numbers)
+
+
+def _restored(fresh: State, kept: Any) -> State:
+    """A state from what a checkpoint holds, and fresh keys."""
+    shared, personal, models, own, theirs = kept
+    meters, server = (
+        replace(meter, uses=uses, draws=draws, memory=memory)
+        for meter, (uses, draws, memory) in ((fresh.meters, own), (fresh.server, theirs))
+    )
+    return State(shared, personal, meters, server, models)
+
+
 def _kept(state: State) -> tuple[Any, ...]:
     """What a checkpoint holds: everything but keys and noise."""
-    own, theirs = ((m.uses, m.draws, m.memory) for m in (state.meters, state.server))
-    return state.shared, state.personal, state.models, own, theirs
-
-
-def _enter_phase(job: Job, phase: int, state: State) -> State:
-    """The next phase's state: the shared state goes on where it has the same form, personal states start from it."""
-    algorithm = as_sweep(job.algorithms[phase])
-
-    def one(algorithm: Any, shared: Any) -> tuple[Any, Any]:
-        slots = jnp.arange(job.plan.clients, dtype=jnp.int32)
-        shared = algorithm.init(shared, job.plan.clients)
-        personal = jax.vmap(lambda slot: algorithm.init_client(shared, slot))(slots)
-        return shared, jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (job.plan.clients, *leaf.shape[1:])), personal)
-
-    seeds = jax.vmap(one, in_axes=(None, 0))
-    shared, personal = jax.vmap(seeds)(algorithm, state.shared)
-    return replace(state, shared=shared, personal=personal)
+    return carry.result_arrays(state)
 
 
 def _save(job: Job, where: Run, state: State, done: int) -> None:

@@ -58,11 +58,11 @@ class Federation:
     """False when scaling looked at data outside the account."""
 
     @property
-    def features(self) -> int:
-        """Numbers in one example, where features are one array."""
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one example, where features are one array."""
         if not isinstance(self.train.x, np.ndarray):
             raise DataError("features are several arrays: bring a model that reads them (models.from_functions)")
-        return int(np.prod(self.train.x.shape[2:]))
+        return self.train.x.shape[2:]
 
 
 def pooled(federation: Federation) -> Federation:

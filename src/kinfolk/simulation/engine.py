@@ -77,10 +77,8 @@ def start(plan: Plan, algorithm: Algorithm, key: Array) -> State:
     """The state before the first round. Separate streams: initial weights, the clients' meters, the server's."""
     init_key, client_key, server_key = (jax.random.fold_in(key, stream) for stream in range(3))
     shared = algorithm.init(plan.model.init(init_key), plan.clients)
-    slots = jnp.arange(plan.clients, dtype=jnp.int32)
-    personal = jax.vmap(lambda slot: algorithm.init_client(shared, slot))(slots)
-    personal = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (plan.clients, *leaf.shape[1:])), personal)
-    keys = jax.vmap(partial(jax.random.fold_in, client_key))(slots)
+    personal = _first_personal(plan, algorithm, shared)
+    keys = jax.vmap(partial(jax.random.fold_in, client_key))(jnp.arange(plan.clients, dtype=jnp.int32))
     meters = jax.vmap(lambda k: new_meter(k, DATA_KINDS[plan.level]))(keys)
     state = State(shared, personal, meters, new_meter(server_key, INBOX_KINDS[plan.level]))
     return state if plan.tail_from is None else replace(state, models=_models(algorithm, state))
@@ -212,6 +210,26 @@ def start_all(plan: Plan, algorithms: Algorithm, keys: Array) -> State:
 
 
 @partial(jax.jit, static_argnums=0)
+def enter_phase(plan: Plan, algorithms: Algorithm, states: State) -> State:
+    """The next phase's states: the shared state goes on where it has the same form, personal states start from it."""
+
+    def one(algorithm: Algorithm, shared: Shared) -> tuple[Shared, Personal]:
+        shared = algorithm.init(shared, plan.clients)
+        return shared, _first_personal(plan, algorithm, shared)
+
+    seeds = jax.vmap(one, in_axes=(None, 0))
+    shared, personal = jax.vmap(seeds)(algorithms, states.shared)
+    return replace(states, shared=shared, personal=personal)
+
+
+def _first_personal(plan: Plan, algorithm: Algorithm, shared: Shared) -> Personal:
+    """Every client's state before its first round."""
+    slots = jnp.arange(plan.clients, dtype=jnp.int32)
+    personal = jax.vmap(lambda slot: algorithm.init_client(shared, slot))(slots)
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (plan.clients, *leaf.shape[1:])), personal)
+
+
+@partial(jax.jit, static_argnums=0)
 def personalise(
     plan: Plan, afterwards: Afterwards, algorithms: Algorithm, terms: Terms, clients: Clients, states: State
 ) -> State:
@@ -240,6 +258,11 @@ def personalise(
 
     seeds = jax.vmap(of_run, in_axes=(None, None, 0, 0))
     return jax.vmap(seeds, in_axes=(0, 0, None, 0))(algorithms, terms, clients, states)
+
+
+def all_models(algorithms: Algorithm, states: State) -> Params:
+    """`final_models` for every sweep point and seed."""
+    return jax.vmap(jax.vmap(final_models, in_axes=(None, 0)))(algorithms, states)
 
 
 @partial(jax.jit, static_argnums=0)
