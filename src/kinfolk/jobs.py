@@ -16,6 +16,9 @@ import numpy as np
 from kinfolk import trees
 from kinfolk.building import build_afterwards, build_algorithm, build_model
 from kinfolk.data.federation import DataError, Federation, pooled
+from kinfolk.data.femnist import femnist
+from kinfolk.data.har import har
+from kinfolk.data.mnist import rotated_mnist
 from kinfolk.data.school import school
 from kinfolk.data.synthetic import synthetic_schools
 from kinfolk.experiment import ConfigError, DataChoice, Experiment
@@ -35,6 +38,9 @@ from kinfolk.types import Afterwards, Algorithm, Model
 DATASETS: dict[str, Callable[..., Federation]] = {
     "synthetic_schools": lambda scaling, **options: synthetic_schools(**options),
     "school": school,
+    "rotated_mnist": lambda scaling, test_fraction, seed: rotated_mnist(seed=seed),
+    "femnist": lambda scaling, test_fraction, seed: femnist(seed=seed),
+    "har": lambda scaling, test_fraction, seed: har(seed=seed),
 }
 SERVER = "the federation"
 """The party that pays at client level."""

@@ -28,7 +28,7 @@ class FedProx:
         return ()
 
     def client(self, shared: Params, personal: tuple[()], gate: DataGate) -> tuple[Params, tuple[()], DataGate]:
-        trained, gate = descend(shared, gate, self.step_size, towards=shared, strength=self.strength)
+        trained, gate = descend(shared, gate, self.step_size, towards=shared, strength=self.strength, held=True)
         return trees.subtract(trained, shared), (), gate
 
     def server(self, shared: Params, inbox: Inbox) -> tuple[Params, Inbox]:

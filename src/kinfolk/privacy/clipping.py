@@ -130,7 +130,8 @@ def _bookkeeping(model: Model, params: Params, examples: Tree, weights: Array, c
     """Clipped gradients by layers: gradients at each layer's output give every norm, then one weighted sum.
 
     For a dense layer with input a and output gradient g the gradient is the outer product of a and g, of squared norm
-    |a|^2 |g|^2 (the bias adds |g|^2). A convolution is a dense layer on patches, summed over positions.
+    |a|^2 |g|^2 (the bias adds |g|^2). A convolution is a dense layer on patches, summed over positions; its gradients
+    are small beside its activations, and are computed once per example.
     """
 
     def loss_of_offsets(offsets: Tree, x: Tree, y: Array) -> tuple[Array, Tree]:
@@ -153,39 +154,51 @@ def _bookkeeping(model: Model, params: Params, examples: Tree, weights: Array, c
     x, y = examples
     zero = offsets_for(jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), x))
     outputs, inputs = jax.vmap(jax.grad(loss_of_offsets, has_aux=True), in_axes=(None, 0, 0))(zero, x, y)
-    outputs, inputs = (
-        jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, jnp.nan), t) for t in (outputs, inputs)
-    )
-    squared_norms = [
-        jnp.square(_layer_norm(layer, a, g))
+    pairs = [
+        (_layer_parts(layer, a, g) if isinstance(layer, Dense | Conv) else None)
         for layer, a, g in zip(model.layers, inputs, outputs, strict=True)
-        if isinstance(layer, Dense | Conv)
     ]
-    squared = sum(squared_norms, jnp.zeros_like(weights))
+    squared = sum((jnp.square(parts.norm) for parts in pairs if parts), jnp.zeros_like(weights))
     factors = weights * clip_factor(jnp.sqrt(squared), clip)
-
-    def weighted(layer: object, a: Tree, g: Tree) -> Tree:
-        if not isinstance(layer, Dense | Conv):
-            return {}
-        a, g = (leaf.reshape(leaf.shape[0], -1, leaf.shape[-1]) for leaf in (a, g))
-        kept = (factors > 0)[:, None, None]
-        a, g = jnp.where(kept, a, 0), jnp.where(kept, factors[:, None, None] * g, 0)
-        return {"weights": jnp.einsum("npi,npo->io", a, g), "bias": g.sum((0, 1))}
-
-    return tuple(weighted(*parts) for parts in zip(model.layers, inputs, outputs, strict=True))
+    return tuple({} if parts is None else parts.weighted(factors) for parts in pairs)
 
 
-def _layer_norm(layer: Dense | Conv, inputs: Array, outputs: Array) -> Array:
-    """Norm of one layer's gradient for every example, from its inputs and the gradients at its outputs.
+@dataclass(frozen=True)
+class _Parts:
+    """One layer's gradients: every example's norm, and their sum with given weights."""
+
+    norm: Array
+    weighted: Callable[[Array], Tree]
+
+
+def _layer_parts(layer: Dense | Conv, inputs: Array, outputs: Array) -> _Parts:
+    """From a layer's inputs and the gradients at its outputs, for every example.
 
     Output gradients are scaled by their largest value first: squares of small ones are 0 in float32, however large the
-    inputs they are multiplied with.
+    inputs they are multiplied with. A convolution's own gradients are smaller than its patches, so they are kept; what
+    is not finite gets a norm that is not, and then the weight 0.
     """
     a, g = (leaf.reshape(leaf.shape[0], -1, leaf.shape[-1]) for leaf in (inputs, outputs))
     scale = _scale(jnp.abs(g).max((1, 2)))
     g = g / scale[:, None, None]
     if isinstance(layer, Dense):
         squared = (1 + jnp.square(a).sum((1, 2))) * jnp.square(g).sum((1, 2))
+
+        def weighted(factors: Array) -> Tree:
+            kept, scaled = (factors > 0)[:, None, None], (factors * scale)[:, None, None]
+            own_a, own_g = jnp.where(kept, a, 0), jnp.where(kept, scaled * g, 0)
+            return {"weights": jnp.einsum("npi,npo->io", own_a, own_g), "bias": own_g.sum((0, 1))}
+
     else:
-        squared = jnp.square(jnp.einsum("npi,npo->nio", a, g)).sum((1, 2)) + jnp.square(g.sum(1)).sum(1)
-    return scale * jnp.sqrt(squared)
+        own, bias = jnp.einsum("npi,npo->nio", a, g), g.sum(1)
+        squared = jnp.square(own).sum((1, 2)) + jnp.square(bias).sum(1)
+
+        def weighted(factors: Array) -> Tree:
+            kept = factors > 0
+            scaled = jnp.where(kept, factors * scale, 0)
+            return {
+                "weights": jnp.einsum("n,nio->io", scaled, jnp.where(kept[:, None, None], own, 0)),
+                "bias": scaled @ jnp.where(kept[:, None], bias, 0),
+            }
+
+    return _Parts(scale * jnp.sqrt(squared), weighted)

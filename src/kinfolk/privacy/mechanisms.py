@@ -23,6 +23,8 @@ from kinfolk.types import Tree, Value
 COIN_STEPS = 2**23
 """A coin compares a rate with a float32 uniform, which is a multiple of 1/COIN_STEPS."""
 RELATIONS = ("zero_out", "replace_one")
+AT_A_TIME = 256
+"""Units whose scores for a choice are computed together."""
 LARGEST_NOISE_MULTIPLIER = 2500.0
 """More noise than this and a release is nothing but noise; nor does it fit the integers of exact noise."""
 
@@ -192,6 +194,13 @@ class ExactSum:
         return []
 
 
+def _each(function: Callable[[Tree], Array], units: Tree, count: int) -> Array:
+    """The function of every unit; of many units, some at a time, so that deep models fit into memory."""
+    if count <= AT_A_TIME:
+        return jax.vmap(function)(units)
+    return jax.lax.map(function, units, batch_size=AT_A_TIME)
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class NoisyMin:
@@ -221,7 +230,7 @@ class NoisyMin:
     ) -> tuple[Array, Meter]:
         def body(secret: Secret, private: tuple[Tree, Array], own: NoisyMin, candidates: Tree) -> Array:
             units, mask = private
-            each = jax.vmap(lambda unit: scores(candidates, unit))(units)
+            each = _each(lambda unit: scores(candidates, unit), units, mask.shape[0])
             cut = jnp.where(jnp.isnan(each), own.bound, jnp.clip(each, 0, own.bound))
             total = jnp.where(mask[:, None], cut, 0).sum(axis=0)
             noise = own.bound * own.noise_multiplier * jax.random.gumbel(secret.noise, total.shape, total.dtype)
@@ -252,7 +261,7 @@ class ExactMin:
         mask: Array,
         active: Value = True,
     ) -> tuple[Array, Meter]:
-        each = jax.vmap(lambda unit: scores(candidates, unit))(units)
+        each = _each(lambda unit: scores(candidates, unit), units, mask.shape[0])
         best = jnp.argmin(jnp.where(mask[:, None], each, 0).sum(axis=0)).astype(jnp.int32)
         return jnp.where(jnp.asarray(active), best, 0), meter
 

@@ -33,9 +33,6 @@ from kinfolk.simulation import engine
 from kinfolk.simulation.engine import Clients, Plan, State
 
 VERSION = 1
-_OTHERS = (Schedule, Terms, Clients, Rows, Sampling, Turns, GaussianSum, AdaptiveSum, CorrelatedSum)
-_KNOWN = (*_OTHERS, ExactSum, NoisyMin, ExactMin, *(e.make for e in REGISTRY.values()), *AFTERWARDS.values())
-CLASSES = {kind.__name__: kind for kind in _KNOWN}
 
 
 @dataclass(frozen=True)
@@ -67,19 +64,24 @@ class Parcel:
         return Plan(model, self.level, self.widths, self.most_steps, self.tail_from)
 
 
-def save(parcel: Parcel, path: Path) -> None:
-    """Writes a parcel: one array per leaf, and the rest as JSON. Nothing in it is code."""
+_OTHERS = (Parcel, ModelChoice, Schedule, Terms, Clients, Rows, Sampling, Turns)
+_MECHANISMS = (GaussianSum, AdaptiveSum, CorrelatedSum, ExactSum, NoisyMin, ExactMin)
+_KNOWN = (*_OTHERS, *_MECHANISMS, *(entry.make for entry in REGISTRY.values()), *AFTERWARDS.values())
+CLASSES = {kind.__name__: kind for kind in _KNOWN}
+
+
+def save(value: Any, path: Path) -> None:
+    """Writes a parcel, or anything made of the same classes: one array per leaf, the rest as JSON, and no code."""
     leaves: list[np.ndarray] = []
-    form = {f.name: _form(getattr(parcel, f.name), leaves) for f in dataclasses.fields(parcel) if f.name != "model"}
-    about = {"version": VERSION, "model": dataclasses.asdict(parcel.model), "form": form}
+    about = {"version": VERSION, "form": _form(value, leaves)}
     buffer = io.BytesIO()
     arrays = {f"leaf{n}": leaf for n, leaf in enumerate(leaves)}
     np.savez_compressed(buffer, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
     path.write_bytes(buffer.getvalue())
 
 
-def load(path: Path) -> Parcel:
-    """The parcel in a file."""
+def load(path: Path) -> Any:
+    """What `save` wrote."""
     with np.load(path, allow_pickle=False) as file:
         about = json.loads(file["about"].tobytes())
         if about["version"] != VERSION:
@@ -87,8 +89,7 @@ def load(path: Path) -> Parcel:
                 f"{path} has version {about['version']}, and this kinfolk reads {VERSION}: export it again"
             )
         leaves = [file[f"leaf{n}"] for n in range(len(file.files) - 1)]
-    model = ModelChoice(about["model"]["name"], tuple(about["model"]["hidden"]))
-    return Parcel(model=model, **{name: _value(form, leaves) for name, form in about["form"].items()})
+    return _value(about["form"], leaves)
 
 
 def _form(value: Any, leaves: list[np.ndarray]) -> Any:
