@@ -16,7 +16,7 @@ import argparse
 import json
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -148,12 +148,15 @@ def report(results: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--masks", type=int, nargs="+", help="numbers of white patches; default 0 and 120 of 196")
     parser.add_argument("--output", type=Path, default=Path("runs/mnist"))
     for part in ("pack", "run", "report"):
         parser.add_argument(f"--{part}", type=Path, metavar="FOLDER")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     setting, model = (QUICK, SMALL_CNN) if args.quick else (FULL, CNN)
+    if args.masks:
+        setting = replace(setting, masks=tuple(args.masks))
     if args.pack or args.quick:
         pack(args.pack or args.output, setting, model)
     if args.run or args.quick:

@@ -6,6 +6,7 @@ pessimistically, noise multipliers are rounded up to what a float32 can hold.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +22,7 @@ from scipy import optimize, special, stats
 from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER
 from kinfolk.privacy.release import Cost
 
+logging.getLogger("absl").addFilter(lambda record: "Excluding this order" not in record.getMessage())
 Charge = tuple[Cost, int]
 """A cost and how often it was paid."""
 
