@@ -21,8 +21,8 @@ def build(records: Sequence[Record], with_private: bool) -> Report:
         Section("summary", "At a glance", _summary(records, with_private)),
         Section("privacy", "Privacy", _privacy(records, with_private)),
         Section("utility", "Privacy against error", curves.utility(records, with_private)),
-        Section("rounds", "Over the rounds", curves.over_rounds(records, with_private)),
-        Section("clients", "Client by client", clients.section(records, with_private)),
+        Section("rounds", "Over the rounds", curves.over_rounds(records)),
+        Section("clients", "Client by client", clients.section(records)),
         Section("strengths", "How hard clients are pulled together", curves.strengths(records)),
         Section("checks", "Checks", checking.section(records)),
         Section("reproduce", "Do it again", _reproduce(records)),
@@ -75,12 +75,11 @@ def _summary(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
         )
     if len(records) == 1:
         parts.append(Facts(_facts(first)))
-    header = ["run", "method", "level", "rounds", "epsilon", "delta"]
+    header = ["method", "level", "rounds", "epsilon", "delta"]
     rows = []
     for record in records:
         last = record.metrics[-1] if record.metrics else {}
         row: list[str | Value] = [
-            record.run.name,
             record.method,
             record.statement["level"],
             number(record.statement["rounds"]),
@@ -94,6 +93,8 @@ def _summary(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
         header += [f"mean client {curves.error_name(records)}", "worst tenth of clients"]
     if len(records) > 1 or with_private:
         parts.append(Table("The runs on this page", tuple(header), tuple(rows)))
+    if len(records) > 1:
+        parts.append(Details("Names of the runs, in this order", (Items(tuple((r.run.name,) for r in records)),)))
     return tuple(parts)
 
 
@@ -130,10 +131,11 @@ def _privacy(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
     if with_private:
         shown = "test errors and losses over the rounds and of each client, read from private/"
         parts.append(Paragraph((f"Shown on this page and not covered either: {shown}.",), "warn"))
-    for record in records:
-        exact: tuple[Part, ...] = (_exact(record), *_parties(record), _whole(record))
-        parts += exact if len(records) == 1 else [Details(f"Exactly, for {record.run.name}", exact)]
-    return tuple(parts)
+    exact = [(record, (_exact(record), *_parties(record), _whole(record))) for record in records]
+    if len(records) == 1:
+        return (*parts, *exact[0][1])
+    every = tuple(Details(f"{record.method}: {record.run.name}", own) for record, own in exact)
+    return (*parts, Details("The promises, exactly, run by run", every))
 
 
 def _exact(record: Record) -> Table:

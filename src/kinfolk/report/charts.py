@@ -10,7 +10,9 @@ from html import escape
 from kinfolk.report.content import Chart, Series
 
 MARKS = 6
-"""Series have one of this many colours, shapes and dashes; a seventh looks like the first."""
+"""Series have one of this many colours, shapes and dashes; a seventh looks like the first, and is hidden at first."""
+DENSE = 30
+"""Of more points than this, the marks on a line are seen only when one is looked at."""
 Scale = Callable[[float], float]
 
 
@@ -52,8 +54,8 @@ def log_ticks(low: float, high: float) -> list[float]:
     """
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
     steps = [float(f"{m}e{k}") for k in decades for m in (1, 2, 5)]
-    first = max(k for k, step in enumerate(steps) if step <= low * (1 + 1e-9))
-    last = min(k for k, step in enumerate(steps) if step >= high * (1 - 1e-9))
+    first = max(k for k, step in enumerate(steps) if step <= low * 1.02)
+    last = min(k for k, step in enumerate(steps) if step >= high * 0.98)
     return steps[first : last + 1]
 
 
@@ -64,10 +66,14 @@ def draw(chart: Chart, frame: Frame, number: int) -> str:
     logarithmic = chart.log_x and min(xs) > 0
     x_ticks = log_ticks(min(xs), max(xs)) if logarithmic else ticks(*_room(xs), 4 if frame is NARROW else 6)
     stems = any(series.kind == "stems" for series in chart.series)
-    y_ticks = ticks(min(0.0, *ys) if chart.from_zero or stems else min(ys), max(0.0, *ys) if stems else max(ys))
+    log_y = chart.log_y and min(ys) > 0
+    if log_y:
+        y_ticks = log_ticks(min(ys), max(ys))
+    else:
+        y_ticks = ticks(min(0.0, *ys) if chart.from_zero or stems else min(ys), max(0.0, *ys) if stems else max(ys))
     x_end = frame.width - frame.right
     across = _scale(x_ticks[0], x_ticks[-1], frame.left, x_end, logarithmic)
-    down = _scale(y_ticks[0], y_ticks[-1], frame.height - frame.bottom, frame.top, False)
+    down = _scale(y_ticks[0], y_ticks[-1], frame.height - frame.bottom, frame.top, log_y)
     bottom = frame.height - frame.bottom
     parts = []
     if chart.shaded:
@@ -116,7 +122,8 @@ def _scale(low: float, high: float, start: float, end: float, logarithmic: bool)
 def _series(series: Series, place: int, across: Scale, down: Scale) -> str:
     spots = [(across(x), down(y)) for x, y in series.points]
     mark = place % MARKS
-    parts = [f'<g class="series s{mark}" data-series="{place}">']
+    hidden = " hidden" if place >= MARKS else ""
+    parts = [f'<g class="series s{mark}{hidden}" data-series="{place}">']
     if series.kind in ("line", "level") and len(spots) > 1:
         corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
         parts.append(f'<polyline class="{series.kind}" points="{corners}"/>')
@@ -129,13 +136,14 @@ def _series(series: Series, place: int, across: Scale, down: Scale) -> str:
         if series.kind == "level"
         else zip(spots, series.labels, strict=True)
     )
-    small = len(spots) > 40
+    dense = ' class="dense"' if len(spots) > DENSE and series.kind != "stems" else ""
+    parts.append(f"<g{dense}>")
     for (x, y), label in shown:
         parts.append(
             f'<g class="point" role="img" tabindex="-1" aria-label="{escape(label)}" '
-            f'transform="translate({x:.1f},{y:.1f})"><circle class="reach" r="9"/>{_mark(mark, small)}</g>'
+            f'transform="translate({x:.1f},{y:.1f})"><circle class="reach" r="9"/>{_mark(mark, len(spots) > DENSE)}</g>'
         )
-    return "".join(parts) + "</g>"
+    return "".join(parts) + "</g></g>"
 
 
 def _mark(mark: int, small: bool = False) -> str:

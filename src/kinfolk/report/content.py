@@ -75,6 +75,7 @@ class Chart:
     series: tuple[Series, ...]
     table: Table
     log_x: bool = False
+    log_y: bool = False
     from_zero: bool = False
     """Whether the upward axis must begin at zero."""
     shaded: tuple[float, float, str] | None = None

@@ -8,6 +8,8 @@ from kinfolk.algorithms import REGISTRY
 from kinfolk.report.content import Chart, Paragraph, Part, Series, Table, Value, number
 from kinfolk.report.reading import Record
 
+WIDE = 6
+"""Errors that differ by more than this factor are drawn on a logarithmic axis."""
 HIDDEN = "Errors are measured on clients' test rows and lie in private/: they are shown with --with-private only."
 
 
@@ -44,7 +46,8 @@ def utility(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
             ends = (min(positive, default=0.5), max(positive, default=1.0))
             height = float(record.metrics[-1]["error"])
             series.append(Series(name, ((ends[0], height), (ends[1], height)), (label, label), "level"))
-    error = error_name(measured)
+    error, heights = error_name(measured), [record.metrics[-1]["error"] for record in measured]
+    wide = min(heights) > 0 and max(heights) > WIDE * min(heights)
     rows = tuple(
         (
             record.run.name,
@@ -60,10 +63,11 @@ def utility(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
         f"Mean client's {error} against epsilon",
         f"One point per run: {len(measured)} in all. Left is more private, down is more accurate.",
         _epsilon_axis(measured),
-        error,
+        f"{error} (each line a multiple)" if wide else error,
         tuple(series),
         Table("Epsilon and error of every run", header, rows),
         log_x=len(positive) > 1 and max(positive) > 3 * min(positive),
+        log_y=wide,
         from_zero=True,
     )
     looking = (
@@ -89,7 +93,7 @@ def short_names(records: Sequence[Record]) -> list[str]:
     names = [record.method for record in records]
     if len(set(names)) < len(names):
         names = [
-            f"{name}, epsilon {'none' if r.epsilon is None else number(r.epsilon)}"
+            f"{name}, {'no privacy' if r.epsilon is None else f'epsilon {number(r.epsilon, r.note)}'}"
             for name, r in zip(names, records, strict=True)
         ]
     if len(set(names)) < len(names):
@@ -97,28 +101,31 @@ def short_names(records: Sequence[Record]) -> list[str]:
     return names
 
 
-def over_rounds(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
+def over_rounds(records: Sequence[Record]) -> tuple[Part, ...]:
     """Epsilon over rounds from the ledger; test loss from the metrics."""
-    spent = [(name, r) for name, r in zip(short_names(records), records, strict=True) if r.spending]
+    spent = [(name, r, r.spending) for name, r in zip(short_names(records), records, strict=True) if r.spending]
     parts: list[Part] = []
     if spent:
         series, rows = [], []
-        for name, record in spent:
-            found = record.spending
-            assert found is not None
+        for name, record, found in spent:
             values = [number(epsilon, record.note) for epsilon in found.epsilons]
             labels = tuple(f"{name}: round {n}, epsilon {v}" for n, v in zip(found.rounds, values, strict=True))
             points = tuple(zip(map(float, found.rounds), found.epsilons, strict=True))
-            series.append(Series(name, points, labels))
+            same = next((k for k, other in enumerate(series) if other.points == points), None)
+            if same is None:
+                series.append(Series(name, points, labels))
+            else:
+                both = f"{series[same].name}; {name}"
+                series[same] = Series(both, points, tuple(label.replace(name, both) for label in labels))
             rows += [(name, number(n), v) for n, v in zip(found.rounds, values, strict=True)]
-        parties = ", ".join(dict.fromkeys(r.spending.party for _, r in spent if r.spending))
+        parties = ", ".join(dict.fromkeys(found.party for _, _, found in spent))
         parts.append(
             Chart(
                 "Epsilon over the rounds",
                 "What the party that spends most in the end has spent after each round, computed from the ledger "
                 f"({parties}).",
                 "round",
-                _epsilon_axis([record for _, record in spent]),
+                _epsilon_axis([record for _, record, _ in spent]),
                 tuple(series),
                 Table("Epsilon after a round", ("run", "round", "epsilon"), tuple(rows)),
                 from_zero=True,
@@ -127,8 +134,6 @@ def over_rounds(records: Sequence[Record], with_private: bool) -> tuple[Part, ..
     measured = [(name, r) for name, r in zip(short_names(records), records, strict=True) if r.metrics]
     if measured:
         parts.append(_losses(measured))
-    elif not with_private:
-        parts.append(Paragraph((HIDDEN,), "small"))
     return tuple(parts)
 
 
@@ -139,13 +144,16 @@ def _losses(measured: Sequence[tuple[str, Record]]) -> Chart:
         labels = tuple(f"{name}: round {n}, test loss {number(loss)}" for n, loss in numbers)
         series.append(Series(name, tuple((float(n), loss) for n, loss in numbers), labels))
         rows += [(name, number(n), number(loss)) for n, loss in numbers]
+    heights = [loss for one in series for _, loss in one.points]
+    wide = min(heights) > 0 and max(heights) > WIDE * min(heights)
     return Chart(
         "Test loss over the rounds",
         "The mean client's loss on its test rows, mean over repetitions.",
         "round",
-        "test loss",
+        "test loss (each line a multiple)" if wide else "test loss",
         tuple(series),
         Table("Test loss after a round", ("run", "round", "test loss"), tuple(rows)),
+        log_y=wide,
         from_zero=True,
     )
 

@@ -52,7 +52,7 @@ def page(report: Report) -> str:
 <a class="skip" href="#main">Skip to the report</a>
 <header>
 <p class="badge {kind}">{escape(report.label)}</p>
-<h1>{escape(report.title)}</h1>
+<h1>{_breakable(report.title)}</h1>
 <p class="subtitle">{escape(report.subtitle)}</p>
 <nav aria-label="Sections"><ul>{links}</ul></nav>
 </header>
@@ -98,9 +98,14 @@ def _words(words: Words) -> str:
 
 def _value(value: str | Value) -> str:
     if isinstance(value, str):
-        return escape(value)
+        return _breakable(value)
     note = f' <span class="note">({escape(value.note)})</span>' if value.note else ""
     return f'<span class="number" data-value="{value.raw!r}">{escape(value.text)}</span>{note}'
+
+
+def _breakable(text: str) -> str:
+    """Text whose long names may be broken after their joints."""
+    return escape(text).replace("_", "_<wbr>")
 
 
 def _table(table: Table) -> str:
@@ -116,14 +121,14 @@ def _table(table: Table) -> str:
 
 def _cell(cell: str | Value, place: int) -> str:
     if place == 0 and isinstance(cell, str):
-        return f'<th scope="row">{escape(cell)}</th>'
+        return f'<th scope="row">{_breakable(cell)}</th>'
     return f"<td>{_value(cell)}</td>"
 
 
 def _chart(chart: Chart, number: int) -> str:
     buttons = "".join(
-        f'<li><button type="button" aria-pressed="true" data-series="{place}">{charts.sample(place)}'
-        f"<span>{escape(series.name)}</span></button></li>"
+        f'<li><button type="button" aria-pressed="{str(place < charts.MARKS).lower()}" data-series="{place}">'
+        f"{charts.sample(place)}<span>{escape(series.name)}</span></button></li>"
         for place, series in enumerate(chart.series)
     )
     drawings = charts.draw(chart, charts.WIDE, number) + charts.draw(chart, charts.NARROW, number)

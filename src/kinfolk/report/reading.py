@@ -98,7 +98,8 @@ def _client_errors(run: Run) -> dict[str, float] | None:
 def spending(run: Run, statement: dict[str, Any]) -> Spending | None:
     """Epsilon after the rounds of a run, of the party that spent most in the end, from the ledger's lines.
 
-    Other runs on the same data set count from where they stand in the ledger, so a curve may begin above zero.
+    Other runs on the same data set count from where they stand in the ledger, so a curve may begin above zero. The
+    ledger knows a run by the name it was given, whatever its directory is called now.
     """
     path, parties = run.public / "ledger.jsonl", statement["parties"]
     if not path.exists() or not parties:
@@ -107,7 +108,7 @@ def spending(run: Run, statement: dict[str, Any]) -> Spending | None:
     account = (most["party"], statement["data"], statement["level"], statement["relation"])
     lines = [x for x in read_lines(path) if (x.party, x.data, x.unit, x.cost.relation) == account]
     adaptive = len({line.run for line in lines}) > 1
-    ends = [(place, line.rounds[1]) for place, line in enumerate(lines, 1) if line.run == run.name]
+    ends = [(place, line.rounds[1]) for place, line in enumerate(lines, 1) if line.run == statement["run"]]
     last = {rounds: place for place, rounds in ends}
     rounds = _thinned(sorted(last))
     counts = [len(lines) if end == rounds[-1] else last[end] for end in rounds]
