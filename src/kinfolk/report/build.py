@@ -134,8 +134,8 @@ def _privacy(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
     exact = [(record, (_exact(record), *_parties(record), _whole(record))) for record in records]
     if len(records) == 1:
         return (*parts, *exact[0][1])
-    every = tuple(Details(f"{record.method}: {record.run.name}", own) for record, own in exact)
-    return (*parts, Details("The promises, exactly, run by run", every))
+    every = tuple(Details(f"{record.method}: {record.run.name}", own, printed=True) for record, own in exact)
+    return (*parts, Details("The promises, exactly, run by run", every, printed=True))
 
 
 def _exact(record: Record) -> Table:
@@ -189,5 +189,5 @@ def _reproduce(records: Sequence[Record]) -> tuple[Part, ...]:
                 )
             ),
         )
-        parts += own if len(records) == 1 else [Details(record.run.name, own)]
+        parts += own if len(records) == 1 else [Details(record.run.name, own, printed=True)]
     return tuple(parts)

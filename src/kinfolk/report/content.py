@@ -88,6 +88,8 @@ class Details:
 
     summary: str
     parts: tuple[Part, ...]
+    printed: bool = False
+    """Whether it is open on paper, where nobody can open it."""
 
 
 @dataclass(frozen=True)

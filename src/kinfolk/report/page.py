@@ -23,7 +23,8 @@ from kinfolk.report.content import (
 )
 
 POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; "
+    "form-action 'none'"
 )
 """What the browser may load: nothing but the page itself."""
 
@@ -88,7 +89,8 @@ def _part(part: Part, numbers: count) -> str:
         return f'<dl class="facts">{pairs}</dl>'
     if isinstance(part, Details):
         inside = "\n".join(_part(inner, numbers) for inner in part.parts)
-        return f"<details><summary>{escape(part.summary)}</summary>\n{inside}\n</details>"
+        kind = ' class="printed"' if part.printed else ""
+        return f"<details{kind}><summary>{escape(part.summary)}</summary>\n{inside}\n</details>"
     return _chart(part, next(numbers))
 
 
