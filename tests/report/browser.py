@@ -93,7 +93,7 @@ const wide = document.documentElement.clientWidth;
 const found = [];
 for (const element of document.body.querySelectorAll("*")) {
   if (element.closest(".skip, .read") || !element.checkVisibility()) continue;
-  const inside = element.parentElement.closest(".scroll, pre");
+  const inside = element.parentElement.closest(".scroll, pre, table");
   if (inside && getComputedStyle(inside).overflowX !== "visible") continue;
   for (const box of element.getClientRects()) {
     if (box.right <= wide + 1 && box.left >= -1) continue;

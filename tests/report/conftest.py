@@ -27,6 +27,13 @@ EXPERIMENTS = {
     "stronger": replace(PERSONAL, name="stronger", privacy=example_level(epsilon=8.0, delta=1e-4)),
     "client": replace(PERSONAL, name="client", privacy=client_level(epsilon=4.0, delta=1e-3, cohort=6)),
     "released": replace(PERSONAL, name="released", seed=None, seeds=1),
+    "again": replace(
+        PERSONAL,
+        name="again",
+        seed=None,
+        seeds=1,
+        privacy=example_level(epsilon=50.0, delta=1e-4, noise_multiplier=3.0),
+    ),
     "open": replace(PERSONAL, name="open", privacy=none()),
 }
 

@@ -85,6 +85,16 @@ def test_epsilon_over_rounds_comes_from_the_ledger_and_ends_at_the_statement(tra
     assert found.epsilons[3] == accounting.epsilon([(x.cost, x.uses) for x in paid], delta)
 
 
+@pytest.mark.slow
+def test_an_earlier_release_on_the_same_data_counts(trained: Any) -> None:
+    first, again = (read(trained(name).path, False) for name in ("released", "again"))
+    assert first.spending is not None
+    assert again.spending is not None
+    assert again.spending.epsilons[0] >= first.spending.epsilons[-1] > 1
+    assert again.spending.epsilons[-1] == again.statement["epsilon"]
+    assert "several runs" in again.statement["accountant"]
+
+
 def test_private_is_hidden_without_the_flag(trained: Any, tmp_path: Path) -> None:
     """Not only are the numbers absent: the directory is not even read."""
     copy = tmp_path / "copy"

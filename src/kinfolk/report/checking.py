@@ -40,6 +40,7 @@ def section(records: Sequence[Record]) -> tuple[Part, ...]:
         rows.append((name, "flow check before training, on the program that ran", f"passed; program {programs}"))
         rows.append((name, "releases counted while training against those charged", "equal, or it would have stopped"))
         if record.spending is None:
+            rows.append((name, "ledger", "not in public/: ask for the one that the run was charged to"))
             continue
         whole = chained(record.run.public / "ledger.jsonl")
         rows.append((name, "ledger's chain of hashes, just now", "unbroken" if whole else "BROKEN"))
