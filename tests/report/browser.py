@@ -81,8 +81,8 @@ for (let node; (node = walker.nextNode());) {
 for (const mark of document.querySelectorAll(".plot svg .mark, .plot svg .line, .plot svg .stem")) {
   if (!mark.checkVisibility()) continue;
   const style = getComputedStyle(mark);
-  const ink = mark.classList.contains("mark") ? style.fill : style.stroke;
-  found.push([ratio(parse(ink), behind(mark)), mark.getAttribute("class"), "drawing"]);
+  const inks = [style.fill, style.stroke].filter(ink => ink !== "none");
+  found.push([Math.max(...inks.map(ink => ratio(parse(ink), behind(mark)))), mark.getAttribute("class"), "drawing"]);
 }
 return found;
 """
@@ -91,10 +91,15 @@ return found;
 OVERFLOW = """
 const wide = document.documentElement.clientWidth;
 const found = [];
+function scrolls(element) {
+  for (let at = element; at && at !== document.body; at = at.parentElement) {
+    if (getComputedStyle(at).overflowX !== "visible") return true;
+  }
+  return false;
+}
 for (const element of document.body.querySelectorAll("*")) {
   if (element.closest(".skip, .read") || !element.checkVisibility()) continue;
-  const inside = element.parentElement.closest(".scroll, pre, table");
-  if (inside && getComputedStyle(inside).overflowX !== "visible") continue;
+  if (scrolls(element.parentElement)) continue;
   for (const box of element.getClientRects()) {
     if (box.right <= wide + 1 && box.left >= -1) continue;
     found.push(element.tagName + "." + element.getAttribute("class"));

@@ -54,7 +54,9 @@ def test_it_loads_fast_and_quietly_and_asks_for_nothing_else(window: Any, full_p
     began = time.monotonic()
     show(window, full_page)
     outside = time.monotonic() - began
-    timing = window.execute_script("return performance.getEntriesByType('navigation')[0].loadEventEnd")
+    timing = 0.0
+    while not timing and time.monotonic() - began < 10:  # the driver returns a moment before the page is done
+        timing = window.execute_script("return performance.getEntriesByType('navigation')[0].loadEventEnd")
     assert 0 < timing < 2000
     assert outside < 4  # the driver's own time included
     assert errors(window) == []

@@ -46,8 +46,7 @@ def _subtitle(records: Sequence[Record]) -> str:
 
 
 def _label(records: Sequence[Record]) -> str:
-    kinds = {_kind(record) for record in records}
-    return kinds.pop() if len(kinds) == 1 else "simulations and releases"
+    return ", ".join(dict.fromkeys(_kind(record) for record in records))
 
 
 def _kind(record: Record) -> str:

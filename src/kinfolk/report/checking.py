@@ -50,7 +50,10 @@ def section(records: Sequence[Record]) -> tuple[Part, ...]:
         rows.append((name, "the same as in the statement", "yes" if same else "NO"))
         if not (whole and same):
             broken.append(name)
-    parts: list[Part] = [Table("Checks of each run", ("run", "check", "result"), tuple(rows))]
+    header: tuple[str, ...] = ("run", "check", "result")
+    if len(records) == 1:
+        header, rows = header[1:], [row[1:] for row in rows]
+    parts: list[Part] = [Table("Checks of each run", header, tuple(rows))]
     if broken:
         says = f"The ledger and the statement of {', '.join(broken)} do not fit together: do not rely on this run."
         parts.insert(0, Paragraph((says,), "warn"))

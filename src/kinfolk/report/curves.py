@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kinfolk.algorithms import REGISTRY
 from kinfolk.report.content import Chart, Paragraph, Part, Series, Table, Value, number
-from kinfolk.report.reading import Record
+from kinfolk.report.reading import Record, Spending
 
 WIDE = 6
 """Errors that differ by more than this factor are drawn on a logarithmic axis."""
@@ -63,7 +63,7 @@ def utility(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
         f"Mean client's {error} against epsilon",
         f"One point per run: {len(measured)} in all. Left is more private, down is more accurate.",
         _epsilon_axis(measured),
-        f"{error} (each line a multiple)" if wide else error,
+        f"{error} (logarithmic axis)" if wide else error,
         tuple(series),
         Table("Epsilon and error of every run", header, rows),
         log_x=len(positive) > 1 and max(positive) > 3 * min(positive),
@@ -103,38 +103,37 @@ def short_names(records: Sequence[Record]) -> list[str]:
 
 def over_rounds(records: Sequence[Record]) -> tuple[Part, ...]:
     """Epsilon over rounds from the ledger; test loss from the metrics."""
-    spent = [(name, r, r.spending) for name, r in zip(short_names(records), records, strict=True) if r.spending]
-    parts: list[Part] = []
-    if spent:
-        series, rows = [], []
-        for name, record, found in spent:
-            values = [number(epsilon, record.note) for epsilon in found.epsilons]
-            labels = tuple(f"{name}: round {n}, epsilon {v}" for n, v in zip(found.rounds, values, strict=True))
-            points = tuple(zip(map(float, found.rounds), found.epsilons, strict=True))
-            same = next((k for k, other in enumerate(series) if other.points == points), None)
-            if same is None:
-                series.append(Series(name, points, labels))
-            else:
-                both = f"{series[same].name}; {name}"
-                series[same] = Series(both, points, tuple(label.replace(name, both) for label in labels))
-            rows += [(name, number(n), v) for n, v in zip(found.rounds, values, strict=True)]
-        parties = ", ".join(dict.fromkeys(found.party for _, _, found in spent))
-        parts.append(
-            Chart(
-                "Epsilon over the rounds",
-                "What the party that spends most in the end has spent after each round, computed from the ledger "
-                f"({parties}).",
-                "round",
-                _epsilon_axis([record for _, record, _ in spent]),
-                tuple(series),
-                Table("Epsilon after a round", ("run", "round", "epsilon"), tuple(rows)),
-                from_zero=True,
-            )
-        )
-    measured = [(name, r) for name, r in zip(short_names(records), records, strict=True) if r.metrics]
-    if measured:
-        parts.append(_losses(measured))
-    return tuple(parts)
+    named = list(zip(short_names(records), records, strict=True))
+    spent, measured = [(name, r) for name, r in named if r.spending], [(name, r) for name, r in named if r.metrics]
+    return (*([_spent(spent)] if spent else []), *([_losses(measured)] if measured else []))
+
+
+def _spent(spent: Sequence[tuple[str, Record]]) -> Chart:
+    """Runs with the same curve share a line."""
+    groups: dict[Spending, list[tuple[str, Record]]] = {}
+    for name, record in spent:
+        if record.spending:
+            groups.setdefault(record.spending, []).append((name, record))
+    series, rows = [], []
+    for found, group in groups.items():
+        (name, record), methods = group[0], dict.fromkeys(record.method for _, record in group)
+        values = [number(epsilon, record.note) for epsilon in found.epsilons]
+        if len(group) > 1:
+            name = f"{', '.join(methods)}, epsilon {values[-1]}"
+        labels = tuple(f"{name}: round {n}, epsilon {v}" for n, v in zip(found.rounds, values, strict=True))
+        points = tuple(zip(map(float, found.rounds), found.epsilons, strict=True))
+        series.append(Series(name, points, labels))
+        rows += [(name, number(n), v) for n, v in zip(found.rounds, values, strict=True)]
+    parties = ", ".join(dict.fromkeys(found.party for found in groups))
+    return Chart(
+        "Epsilon over the rounds",
+        f"What the party that spends most in the end has spent after each round, computed from the ledger ({parties}).",
+        "round",
+        _epsilon_axis([record for _, record in spent]),
+        tuple(series),
+        Table("Epsilon after a round", ("run", "round", "epsilon"), tuple(rows)),
+        from_zero=True,
+    )
 
 
 def _losses(measured: Sequence[tuple[str, Record]]) -> Chart:
@@ -150,7 +149,7 @@ def _losses(measured: Sequence[tuple[str, Record]]) -> Chart:
         "Test loss over the rounds",
         "The mean client's loss on its test rows, mean over repetitions.",
         "round",
-        "test loss (each line a multiple)" if wide else "test loss",
+        "test loss (logarithmic axis)" if wide else "test loss",
         tuple(series),
         Table("Test loss after a round", ("run", "round", "test loss"), tuple(rows)),
         log_y=wide,

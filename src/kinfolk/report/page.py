@@ -35,7 +35,7 @@ def page(report: Report) -> str:
     numbers = count(1)
     links = "".join(f'<li><a href="#{s.anchor}">{escape(s.title)}</a></li>' for s in report.sections)
     body = "".join(_section(section, numbers) for section in report.sections)
-    kind = report.label.split()[0]
+    kind = "release" if report.label == "release" else "caution"
     return f"""<!doctype html>
 <html lang="en">
 <head>

@@ -37,8 +37,13 @@ def best_guess(epsilon: float, delta: float) -> float:
 
 
 def share(value: float) -> Value:
-    """A share as a percentage, rounded up: a bound must not look better than it is."""
-    return Value(f"{math.ceil(value * 1000) / 10:.1f} %", value)
+    """A share as a percentage, rounded up: a bound must not look better than it is.
+
+    >>> share(0.7311).text, share(0.99966).text
+    ('73.2 %', '99.97 %')
+    """
+    digits = 1 if value < 0.99 else 2
+    return Value(f"{math.ceil(value * 100 * 10**digits) / 10**digits:.{digits}f} %", value)
 
 
 def plain(statement: dict[str, Any]) -> tuple[Part, ...]:
