@@ -483,6 +483,7 @@ def _finish(job: Job, where: Run, ledger: Ledger, state: State, phase: int, done
         other_accounts=len(lines) < len([x for x in ledger.lines if x.data == data.name]),
     )
     result |= {"run": where.name, "rounds": done, "ledger": ledger.path.name}
+    result |= {"clients": len(job.ids), "outcome": data.outcome}
     if released:
         shutil.copyfile(ledger.path, where.public / "ledger.jsonl")
     runs.write_text(where.public / "statement.txt", text(result))
