@@ -118,7 +118,7 @@ def spending(run: Run, statement: dict[str, Any]) -> Spending | None:
 
 
 def _epsilon(lines: list[Line], delta: float, adaptive: bool) -> float:
-    return accounting.epsilon([(line.cost, line.uses) for line in lines], delta, adaptive=adaptive)
+    return accounting.epsilon(accounting.by_run((x.run, x.cost, x.uses) for x in lines), delta, adaptive=adaptive)
 
 
 def _thinned(rounds: list[int]) -> list[int]:
