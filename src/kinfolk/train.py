@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kinfolk import runs, trees
+from kinfolk.data.federation import Federation
 from kinfolk.experiment import Experiment
 from kinfolk.fresh_noise import checked_for_release, release_size, with_fresh_noise
 from kinfolk.jobs import Job, as_sweep, prepare, releases_per_round
@@ -54,11 +55,16 @@ def run(
     *,
     ledger: Path | None = None,
     progress: Progress | None = None,
+    federations: Sequence[Federation] | None = None,
 ) -> Run:
-    """Trains, and returns the run directory. Without a seed this is a release, charged to the data set's ledger."""
-    job = prepare(experiment)
+    """Trains, and returns the run directory. Without a seed this is a release, charged to the data set's ledger.
+
+    `federations`: the data, one per seed, where they are in memory already.
+    """
+    job = prepare(experiment, federations)
     _refuse_bad_release(job)
     where = runs.create(output, experiment)
+    _write_encoding(job, where)
     path = _default_ledger(job, where) if ledger is None else ledger
     runs.write_json(where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **_identity(where)})
     try:
@@ -82,7 +88,16 @@ def resume(path: Path, *, ledger: Path | None = None, progress: Progress | None 
         raise PrivacyError(f"this run is charged to {path}, not to {ledger}: resume it without --ledger")
     job = prepare(where.experiment())
     _refuse_bad_release(job)
+    if job.federations[0].encoding != (where.schema() or ""):
+        raise PrivacyError("the schema was changed since the run began: undo that, or start a new run")
     return _go(job, where, path, progress)
+
+
+def _write_encoding(job: Job, where: Run) -> None:
+    """Keeps the schema beside the models; one that was guessed from the data is private like the data."""
+    data = job.federations[0]
+    if data.encoding:
+        runs.write_text((where.private if data.guesses else where.public) / "schema.toml", data.encoding)
 
 
 def _identity(where: Run) -> dict[str, str]:
@@ -105,6 +120,12 @@ def _refuse_bad_release(job: Job) -> None:
     level, data = job.experiment.privacy, job.federations[0]
     if job.experiment.seed is not None or level.level == "none":
         return
+    if data.guesses:
+        raise PrivacyError(
+            f"these columns of data {data.name!r} were guessed from its rows, which no account covers: "
+            f"{', '.join(data.guesses)}. Declare them in a schema (`kinfolk schema` drafts one; confirm every entry) "
+            "and give it with --schema, or give a seed to simulate"
+        )
     if level.epsilon is None:
         raise PrivacyError("a release needs a budget: give epsilon (besides noise_multiplier), or a seed to simulate")
     if level.level == "example" and not data.scaling_is_private:
@@ -134,9 +155,20 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None) -> R
             numbers = measure(job, phase, state)
             runs.append_json(where.private / "metrics.jsonl", {"round": done, **_summary(numbers)})
             if progress:
-                progress(done, job.experiment.rounds, _summary(numbers))
+                progress(done, job.experiment.rounds, _summary(numbers) | _spent(job, ledger))
         _finish(job, where, ledger, state, phase, done)
     return where
+
+
+def _spent(job: Job, ledger: Ledger) -> dict[str, float]:
+    """What the party with the largest budget has spent so far, for the person who watches."""
+    budgets = job.budgets()
+    if not budgets:
+        return {}
+    party = max(budgets, key=lambda name: budgets[name].epsilon)
+    relation = job.experiment.privacy.relation
+    data = job.federations[0].name
+    return {"epsilon": ledger.epsilon(party, data, job.plan.level, budgets[party].delta, relation=relation)}
 
 
 def _require_charged(job: Job, where: Run, ledger: Ledger, done: int) -> None:
@@ -379,7 +411,7 @@ def _finish(job: Job, where: Run, ledger: Ledger, state: State, phase: int, done
         noise=RELEASED if released else SIMULATED,
         program=[check.program for check in job.checks],
         scaling=data.scaling,
-        scaling_is_private=data.scaling_is_private or unit == "client",
+        scaling_is_private=(data.scaling_is_private or unit == "client") and not data.guesses,
         other_accounts=len(lines) < len([x for x in ledger.lines if x.data == data.name]),
     )
     result |= {"run": where.name, "rounds": done, "ledger": ledger.path.name}

@@ -55,6 +55,10 @@ class Federation:
     """How features were scaled, for the privacy statement."""
     scaling_is_private: bool = True
     """False when scaling looked at data outside the account."""
+    encoding: str = ""
+    """How raw rows became arrays (a schema as TOML), so that new rows can be treated alike; empty: unknown."""
+    guesses: tuple[str, ...] = ()
+    """Columns whose bounds, values or kinds were guessed from all clients' rows: never in a release."""
 
     @property
     def features(self) -> int:
@@ -79,8 +83,10 @@ def from_rows(
     check_rows(x, y, clients)
     generator = np.random.default_rng(seed)
     parts = []
-    for client in sorted(set(clients.tolist())):
-        own = generator.permutation(np.flatnonzero(clients == client))
+    names, counts = np.unique(clients, return_counts=True)
+    by_client = np.split(np.argsort(clients, kind="stable"), np.cumsum(counts)[:-1])
+    for client, found in zip(names.tolist(), by_client, strict=True):
+        own = generator.permutation(found)
         kept = int(len(own) * (1 - test_fraction) + 1e-9)
         if kept < 1:
             raise DataError(
