@@ -45,11 +45,15 @@ def statement(
     """
     other_runs = len({line.run for line in lines}) > 1  # each chosen, perhaps, after seeing the one before
     parties, cache = [], {}
+    by_party: dict[str, list[Line]] = {party: [] for party in deltas}
+    for line in lines:
+        by_party.setdefault(line.party, []).append(line)
+    every_kind = list(dict.fromkeys(line.kind for line in lines))
     for party, delta in deltas.items():
-        own = [(line.cost, line.uses) for line in lines if line.party == party]
+        own = [(line.cost, line.uses) for line in by_party[party]]
         if (key := (tuple(own), delta)) not in cache:
             cache[key] = accounting.epsilon(own, delta, adaptive=other_runs)
-        kinds = {line.kind: sum(x.uses for x in lines if (x.party, x.kind) == (party, line.kind)) for line in lines}
+        kinds = {kind: sum(line.uses for line in by_party[party] if line.kind == kind) for kind in every_kind}
         parties.append({"party": party, "epsilon": cache[key], "delta": delta, "releases": kinds})
     result: dict[str, Any] = {
         "version": VERSION,
