@@ -6,7 +6,6 @@ import dataclasses
 import json
 import sys
 import warnings
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,24 +13,20 @@ from rich.console import Console
 from rich.table import Table
 
 from kinfolk.cli_attack import attack
-from kinfolk.cli_data import privacy_level, schema, use_data
+from kinfolk.cli_compare import compare
+from kinfolk.cli_data import schema
 from kinfolk.cli_output import (
     VERSION,
-    DataDir,
-    DataName,
     Delta,
     Epsilon,
     Json,
-    Level,
-    Output,
-    bar,
     console,
     emit,
-    result_row,
-    show_results,
 )
+from kinfolk.cli_predict import export, predict
+from kinfolk.cli_runs import ledger, runs_app
 from kinfolk.cli_train import train
-from kinfolk.experiment import ConfigError, DataChoice, Experiment, Phase
+from kinfolk.experiment import ConfigError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -41,52 +36,13 @@ app = typer.Typer(
     help="Private multi-task and personalised federated learning: a model per client, and a guarantee that is true.",
 )
 app.command()(train)
+app.command()(compare)
 app.command()(schema)
+app.command()(predict)
+app.command()(export)
+app.command()(ledger)
+app.add_typer(runs_app, name="runs")
 app.command()(attack)
-
-
-@app.command()
-def compare(
-    method: Annotated[
-        list[str] | None, typer.Option(help="A method; repeat for several. Default: local, fedavg, mean_regularized.")
-    ] = None,
-    data: DataName = "synthetic_schools",
-    level: Level = "example",
-    epsilon: Epsilon = 3.0,
-    delta: Delta = None,
-    clip: Annotated[float, typer.Option(help="Largest norm of one unit's contribution.")] = 1.0,
-    rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 60,
-    step_size: Annotated[float, typer.Option(help="Step size of local training.")] = 0.1,
-    strength: Annotated[float, typer.Option(help="Pull towards the shared model (mean_regularized).")] = 0.5,
-    seed: Annotated[int, typer.Option(help="Comparisons are simulations: looking at results costs privacy.")] = 0,
-    seeds: Annotated[int, typer.Option(help="Repetitions, computed together.")] = 5,
-    output: Output = Path("runs"),
-    data_dir: DataDir = None,
-    as_json: Json = False,
-) -> None:
-    """Simulate several methods on the same data and budget, and show them side by side."""
-    from kinfolk import train as training
-    from kinfolk.algorithms import REGISTRY
-
-    use_data(data_dir)
-    privacy = privacy_level(level, epsilon, delta, clip, None)
-    results = []
-    for name in method or ("local", "fedavg", "mean_regularized"):
-        if name not in REGISTRY:
-            raise ConfigError(f"method={name!r} is not one of {', '.join(REGISTRY)}")
-        entry = REGISTRY[name]
-        options = {"step_size": step_size} | ({"strength": strength} if "strength" in entry.options() else {})
-        experiment = Experiment(
-            name=name,
-            seed=seed,
-            seeds=seeds,
-            data=DataChoice(data),
-            privacy=privacy,
-            phases=(Phase(name, rounds, options),),
-        )
-        with bar(as_json, name) as progress:
-            results.append(training.run(experiment, output, progress=progress))
-    show_results("compare", [result_row(run) for run in results], as_json)
 
 
 @app.command()

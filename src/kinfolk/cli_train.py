@@ -96,7 +96,7 @@ def train(
 
             choice, rows = table_choice(files, client, target, schema, name, test_fraction)
             federations = [federation(rows, choice, number) for number in range(seed or 0, (seed or 0) + seeds)]
-            model, settings, phase, why = _for_tables(rows.schema, federations[0], privacy, method, own)
+            model, settings, phase, why = for_tables(rows.schema, federations[0], privacy, method, own)
             notes = [*rows.notes, *why]
             if seed is None and level != "none":
                 notes.append(f"this is a release, charged to the ledger of data set {choice.name!r} (--name)")
@@ -123,29 +123,24 @@ def train(
     show_results("train", [result_row(run)], as_json, **({"notes": notes} if notes else {}))
 
 
-def _for_tables(
+def for_tables(
     schema: Any, federation: Any, privacy: Any, method: str | None, own: dict[str, Any]
 ) -> tuple[ModelChoice, Training, Phase, list[str]]:
     """Model, local work and method for a table, from public numbers; what the user gave comes first."""
     from kinfolk import defaults
-    from kinfolk.algorithms import REGISTRY
 
     sizes = federation.train.sizes.tolist()
     usual = defaults.settings(privacy.level, schema, sizes)
     batch_size = usual.batch_size if own["batch_size"] is None else own["batch_size"] or None
     options: dict[str, Any] = {"step_size": own["step_size"] or usual.step_size}
+    picked = defaults.automatic(privacy.level, sizes, federation.features, privacy.epsilon, privacy.delta)
     why = []
     if method in (None, "auto"):
-        picked = defaults.automatic(privacy.level, sizes, federation.features, privacy.epsilon, privacy.delta)
         method = picked.method
-        pull = f" with strength {picked.strength:g}" if picked.strength is not None else ""
+        pull = f" with strength {picked.strength:g}" if method != "local" else ""
         why.append(f"method={method}{pull} was picked: {picked.why}")
-        if picked.strength is not None:
-            options["strength"] = picked.strength
-    if own["strength"] is not None:
-        options["strength"] = own["strength"]
     assert method is not None
-    if method in REGISTRY and "strength" not in REGISTRY[method].options():
-        options.pop("strength", None)
+    if method in defaults.PULLED or own["strength"] is not None:
+        options["strength"] = picked.strength if own["strength"] is None else own["strength"]
     phase = Phase(method, own["rounds"] or usual.rounds, options)
     return ModelChoice(defaults.MODELS[schema.outcome]), Training(batch_size), phase, why

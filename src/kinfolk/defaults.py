@@ -22,6 +22,8 @@ WORTH_SHARING = 0.2
 """Clients share when that is predicted to remove at least this part of their error."""
 LARGEST_FULL_BATCH = 2**14
 """The most examples that one exact release can sum."""
+PULLED = ("mean_regularized", "ditto", "relation_regularized")
+"""Methods whose strength is that of a pull towards a mean, for which theory has a value."""
 MODELS = {"number": "linear", "binary": "logistic", "classes": "softmax"}
 
 
@@ -37,10 +39,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Method:
-    """A method, how hard it pulls towards the shared model, and the reason in words."""
+    """A method and the reason for it in words."""
 
     method: str
-    strength: float | None
+    strength: float
+    """The best pull towards the mean, by the same theory; for methods that pull."""
     why: str
 
 
@@ -72,7 +75,7 @@ def automatic(
     """
     clients = len(sizes)
     if clients == 1:
-        return Method("local", None, "there is only one client, and nobody to learn from")
+        return Method("local", 1.0, "there is only one client, and nobody to learn from")
     n = np.asarray(sizes, float)
     units = clients if level == "client" else n
     deltas = np.minimum(1e-5, units**-1.1) if delta is None else delta
@@ -86,7 +89,8 @@ def automatic(
         f"with {clients} clients of {np.median(n):.0f} rows (median), {features} features and {budget}, theory expects "
         f"sharing to remove {100 * gain:.0f} % of a typical client's error"
     )
-    if gain < WORTH_SHARING:
-        return Method("local", None, f"{basis}: training alone is simpler and about as good")
     strength = 10 ** (round(10 * math.log10(min(max(strength, 0.05), 20.0))) / 10)
-    return Method("mean_regularized", float(f"{strength:.2g}"), f"{basis}: models of their own, pulled to their mean")
+    strength = float(f"{strength:.2g}")
+    if gain < WORTH_SHARING:
+        return Method("local", strength, f"{basis}: training alone is simpler and about as good")
+    return Method("mean_regularized", strength, f"{basis}: models of their own, pulled to their mean")

@@ -25,7 +25,6 @@ except ImportError as error:
 
 from kinfolk import defaults, fitted
 from kinfolk import train as training
-from kinfolk.algorithms import REGISTRY
 from kinfolk.data import arrays
 from kinfolk.data import schema as schemas
 from kinfolk.data.federation import Federation
@@ -146,14 +145,12 @@ class _Personalized(BaseEstimator):
 
     def _experiment(self, privacy: PrivacyLevel, seed: int | None, data: Federation, schema: Schema) -> Experiment:
         usual = defaults.settings(privacy.level, schema, data.train.sizes.tolist())
-        method, strength = self.method, self.strength
-        if method == "auto":
-            sizes = data.train.sizes.tolist()
-            picked = defaults.automatic(privacy.level, sizes, data.features, privacy.epsilon, privacy.delta)
-            method, strength = picked.method, picked.strength if strength is None else strength
+        sizes = data.train.sizes.tolist()
+        picked = defaults.automatic(privacy.level, sizes, data.features, privacy.epsilon, privacy.delta)
+        method = picked.method if self.method == "auto" else self.method
         options: dict[str, Any] = {"step_size": self.step_size or usual.step_size}
-        if strength is not None and (method not in REGISTRY or "strength" in REGISTRY[method].options()):
-            options["strength"] = float(strength)
+        if self.strength is not None or method in defaults.PULLED:
+            options["strength"] = picked.strength if self.strength is None else float(self.strength)
         batch_size = usual.batch_size if self.batch_size is None else self.batch_size or None
         model = ModelChoice("mlp", tuple(self.hidden)) if self.hidden else ModelChoice(defaults.MODELS[schema.outcome])
         return Experiment(

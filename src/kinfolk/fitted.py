@@ -37,13 +37,14 @@ class Fitted:
 
     def predict(self, x: np.ndarray, clients: Sequence[str] | np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Predictions, in the target's own units or labels, and the probability of each label (none for numbers)."""
-        return portable.outcome(self.schema.outcome, _target(self.schema.target), self.outputs(x, clients))
+        return portable.outcome(self.schema.outcome, target_facts(self.schema.target), self.outputs(x, clients))
 
     def outputs(self, x: np.ndarray, clients: Sequence[str] | np.ndarray) -> np.ndarray:
         """The last layer's output for encoded rows, each by its client's model, a newcomer's by the shared one."""
         names, place = np.unique(np.asarray(clients, str), return_inverse=True)
         known = {name: k for k, name in enumerate(self.ids)}
-        out = np.zeros((len(x), self.layers[-1][1].shape[-1]), np.float32)
+        x = np.asarray(x, np.float64)
+        out = np.zeros((len(x), self.layers[-1][1].shape[-1]))
         order = np.argsort(place, kind="stable")
         edges = np.searchsorted(place[order], np.arange(len(names) + 1))
         for number, name in enumerate(names.tolist()):
@@ -125,7 +126,8 @@ def _dense(model: Any, params: Any) -> Layers:
     return tuple((np.asarray(own["weights"]), np.asarray(own["bias"])) for own in params if own)
 
 
-def _target(column: Column) -> dict[str, Any]:
+def target_facts(column: Column) -> dict[str, Any]:
+    """What turns a model's output into an answer."""
     return {"name": column.name, "low": column.low, "high": column.high, "classes": list(column.classes)}
 
 
@@ -171,7 +173,7 @@ def save(fitted: Fitted, folder: Path) -> Path:
         "notice": notice(fitted),
         "clients": list(fitted.ids),
         "has_shared_model": fitted.shared is not None,
-        "target": _target(fitted.schema.target),
+        "target": target_facts(fitted.schema.target),
         "columns": [asdict(column) for column in fitted.schema.columns],
         "features": list(fitted.schema.feature_names()),
         "schema": schemas.to_toml(fitted.schema),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+from kinfolk import portable
 from kinfolk.data import schema as schemas
 from kinfolk.data import tables
 from kinfolk.data.draft import draft, outwards
@@ -198,3 +200,36 @@ def test_an_experiment_on_tables_round_trips() -> None:
 def test_names_of_data_sets() -> None:
     assert tables.default_name([Path("a b.csv"), Path("x/c.parquet")]) == "a_b-c"
     assert tables.default_name([Path(f"hospital{k}.csv") for k in range(90)]) == "hospital0-and-89-more"
+
+
+def test_columns_nobody_can_scale_are_left_out_of_a_draft(tmp_path: Path) -> None:
+    frame = pl.DataFrame(
+        {"x": [1.5, 2.5, 3.5], "list": [[1], [2], [3]], "y": ["a", "b", "a"], "raw": [b"1", b"2", b"3"]}
+    )
+    frame.write_parquet(tmp_path / "t.parquet")
+    schema, notes = draft([read(tmp_path / "t.parquet")], "y", None)
+    assert [column.name for column in schema.columns] == ["x"]
+    assert len(notes) == 2
+    with pytest.raises(DataError, match="'list' holds List"):
+        tables.encode(Schema(Column("y", "yes_no"), (Column("list", low=0, high=1),)), read(tmp_path / "t.parquet"))
+
+
+def test_the_portable_encoding_is_the_same(tmp_path: Path) -> None:
+    """`portable.py` stands alone, so it repeats the rules: they must not drift apart."""
+    values = [
+        ("50", "a", "yes"),
+        ("", "", ""),
+        ("-7", "c", "NO"),
+        ("1e9", "b", "1"),
+        ("NaN", "?", "f"),
+        ("33.5", "NA", "True"),
+    ]
+    text = "age,ward,smokes\n" + "".join(",".join(row) + "\n" for row in values)
+    x, _ = encoded(tmp_path / "t.csv", text)
+    columns = [dataclasses.asdict(column) for column in WARD.columns]
+    rows = [dict(zip(("age", "ward", "smokes"), row, strict=True)) for row in values]
+    assert np.array([portable.features(columns, row) for row in rows], np.float32) == pytest.approx(x)
+    codes = [dataclasses.asdict(Column("code", "category", values=("3", "6")))]
+    for value in ("3", "3.0", "3.00", 3, 3.0):
+        assert portable.features(codes, {"code": value}) == [1, 0]
+    assert portable.features(codes, {}) == [0, 0]

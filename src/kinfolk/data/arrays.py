@@ -20,7 +20,7 @@ def client_ids(clients: Any, x: Any, what: str) -> np.ndarray:
     if clients is None:
         raise ValueError(f"clients=None: {what} needs clients=, one name per row of X, which says whose row it is")
     ids = np.asarray(clients)
-    rows = x.shape[0] if hasattr(x, "shape") else len(x)
+    rows = x.shape[0] if hasattr(x, "shape") else len(np.asarray(x))
     if ids.ndim != 1 or len(ids) != rows:
         raise ValueError(f"clients has shape {ids.shape}, and X has {rows} rows: give one name per row")
     if ids.dtype.kind == "f" and not np.isfinite(ids).all():

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kinfolk.data.federation import DataError
-from kinfolk.data.reading import TableFile, canonical, numbers, polars, require_column
+from kinfolk.data.reading import TableFile, canonical, not_plain, numbers, polars, require_column
 from kinfolk.data.schema import Column, Schema
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ def guess(name: str, files: Sequence[TableFile]) -> Column | str:
     """What a feature seems to be; a text says why it was left out."""
     pl = polars()
     series = [file.frame[name] for file in files]
+    if any(not_plain(one) for one in series):
+        return f"column {name!r} holds {series[0].dtype} and was left out"
     missing = "indicate" if any(_missing(one) for one in series) else "fill"
     if _is_text(series):
         found = _values(series)

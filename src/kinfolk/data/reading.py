@@ -65,9 +65,9 @@ def read(path: Path) -> TableFile:
             frame = pl.read_csv(path, separator=separator, null_values=list(MISSING), infer_schema_length=None)
         else:
             frame = pl.read_parquet(path) if kind == "parquet" else pl.read_ipc(path)
+        frame = frame.rename({name: name.strip() for name in frame.columns})
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"{path.name} cannot be read as {kind}: {str(error).splitlines()[0]}") from error
-    frame = frame.rename({name: name.strip() for name in frame.columns})
     if not frame.height:
         raise DataError(f"{path.name} has no rows")
     return TableFile(path, frame, 2 if kind in ("csv", "tsv") else 1)
@@ -113,9 +113,17 @@ def require_column(file: TableFile, name: str, role: str, remedy: str = "") -> N
         raise DataError(f"{file.path.name} has no column {name!r} ({role}); {nearest(name, file.frame.columns)}{tail}")
 
 
+def not_plain(series: pl.Series) -> bool:
+    """Whether a column holds lists, records or bytes, which nobody can scale."""
+    pl = polars()
+    return series.dtype.is_nested() or series.dtype in (pl.Binary, pl.Object)
+
+
 def canonical(series: pl.Series) -> pl.Series:
     """Values as text, the same whatever type a file gave them: 3, 3.0 and "3.0" are all "3", true is "yes"."""
     pl = polars()
+    if not_plain(series):
+        raise DataError(f"column {series.name!r} holds {series.dtype}: only numbers, text and yes or no can be used")
     if series.dtype == pl.Boolean:
         return series.replace_strict({True: "yes", False: "no"}, return_dtype=pl.String)
     if series.dtype.is_float():
