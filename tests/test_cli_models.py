@@ -65,7 +65,9 @@ def trained(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> An
     return go
 
 
-@pytest.mark.parametrize("task", ["number", "binary", "classes"])
+@pytest.mark.parametrize(
+    "task", [pytest.param("number", marks=pytest.mark.slow), "binary", pytest.param("classes", marks=pytest.mark.slow)]
+)
 def test_predictions_are_the_same_in_kinfolk_numpy_and_onnx(
     command: Any, trained: Any, tmp_path: Path, task: str
 ) -> None:
@@ -98,6 +100,7 @@ def test_predictions_are_the_same_in_kinfolk_numpy_and_onnx(
         assert answers == pytest.approx(mine.select(added[task]).to_numpy() if task == "classes" else chances, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_newcomers(command: Any, trained: Any, tmp_path: Path) -> None:
     run = trained()
     pl.read_csv("t.csv").with_columns(hospital=pl.lit("new")).write_csv("new.csv")
@@ -119,6 +122,7 @@ def test_newcomers(command: Any, trained: Any, tmp_path: Path) -> None:
     assert not Path("r.csv").exists()
 
 
+@pytest.mark.slow
 def test_who_may_have_which_model(command: Any, trained: Any) -> None:
     def message(*words: object) -> str:
         code, out, _ = command("export", *words, "--json")

@@ -56,7 +56,7 @@ def test_a_release_needs_every_entry_of_the_schema_confirmed(command: Any, table
     assert run.statement()["not_private"] == []
 
 
-@pytest.mark.parametrize("level", ["example", "client"])
+@pytest.mark.parametrize("level", ["example", pytest.param("client", marks=pytest.mark.slow)])
 def test_a_simulation_says_that_scaling_looked_at_data(command: Any, table: Path, level: str) -> None:
     code, out, _ = command("train", table, *WORDS, "--seed", 1, "--level", level)
     assert code == 0
@@ -91,6 +91,7 @@ def test_a_run_on_tables_is_resumed_and_a_changed_schema_is_not(
     assert json.loads(out)["results"][0]["error"] == whole["error"]
 
 
+@pytest.mark.slow
 def test_the_method_is_picked_in_public_and_explained(command: Any, table: Path) -> None:
     _, out, err = command("train", table, *WORDS[:-1], "--seed", 0)
     assert "was picked" in err
@@ -122,6 +123,7 @@ def test_first_mistakes_are_answered(command: Any, table: Path, words: tuple[Any
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_text_among_numbers_and_a_hospital_with_one_class(command: Any, table: Path) -> None:
     text = table.read_text()
     table.write_text(text.replace("\ny,31,", "\ny,unknown,", 1))

@@ -37,6 +37,7 @@ def test_the_picture_of_one_budget_and_of_none() -> None:
         ElementTree.fromstring(privacy_utility(rows))
 
 
+@pytest.mark.slow
 def test_several_methods_and_budgets_on_a_table(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     lines = [f"{'xy'[k % 2]},{k % 50},{'yes' if k % 50 > 20 else 'no'}" for k in range(200)]

@@ -111,6 +111,7 @@ def test_frames_with_text_by_a_schema() -> None:
     assert np.allclose(model.predict_proba(swapped, clients=CLIENTS), there)
 
 
+@pytest.mark.slow
 def test_pandas_and_missing_values_without_a_schema() -> None:
     frame = pd.DataFrame(X, columns=["p", "q", "r"])
     frame.iloc[3, 1] = np.nan
@@ -119,6 +120,7 @@ def test_pandas_and_missing_values_without_a_schema() -> None:
     assert model.predict(frame, clients=CLIENTS).shape == (300,)
 
 
+@pytest.mark.slow
 def test_regression_in_its_own_units() -> None:
     model = PersonalizedRegressor("mean_regularized", none(), random_state=0, rounds=40, target=(0, 100))
     y = 50 + 20 * Y
@@ -130,6 +132,7 @@ def test_regression_in_its_own_units() -> None:
     assert guesses.max() <= 100
 
 
+@pytest.mark.slow
 def test_pipelines_and_cross_validation_pass_clients_on() -> None:
     model = classifier(rounds=2, method="fedavg")
     pipeline = make_pipeline(FunctionTransformer(), model)
@@ -165,6 +168,7 @@ def test_saved_models_come_back_and_predict_with_numpy_alone(fitted: Personalize
     assert np.allclose(chances, fitted.predict_proba(X[:20], clients=["b"] * 20), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_at_client_level_a_personal_model_is_marked_as_its_clients(tmp_path: Path) -> None:
     model = classifier(privacy=client_level(epsilon=8), rounds=2).set_params(method="mean_regularized")
     model.fit(X, LABELS, clients=CLIENTS)

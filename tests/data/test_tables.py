@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -227,7 +228,7 @@ def test_the_portable_encoding_is_the_same(tmp_path: Path) -> None:
     text = "age,ward,smokes\n" + "".join(",".join(row) + "\n" for row in values)
     x, _ = encoded(tmp_path / "t.csv", text)
     columns = [dataclasses.asdict(column) for column in WARD.columns]
-    rows = [dict(zip(("age", "ward", "smokes"), row, strict=True)) for row in values]
+    rows: list[Any] = [dict(zip(("age", "ward", "smokes"), row, strict=True)) for row in values]
     assert np.array([portable.features(columns, row) for row in rows], np.float32) == pytest.approx(x)
     codes = [dataclasses.asdict(Column("code", "category", values=("3", "6")))]
     for value in ("3", "3.0", "3.00", 3, 3.0):
