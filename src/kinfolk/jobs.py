@@ -179,7 +179,7 @@ def build_model(choice: ModelChoice, data: Federation) -> Model:
     if choice.name == "mlp":
         return models.mlp(data.features, max(1, data.classes), choice.hidden, data.outcome)
     if choice.name == "cnn":
-        return models.cnn(data.train.x.shape[2], data.classes, choice.hidden)
+        return models.cnn(data.train.example_shape[0], data.classes, choice.hidden)
     raise ConfigError(f"model={choice.name!r} is not one of linear, logistic, softmax, mlp, cnn")
 
 

@@ -16,6 +16,9 @@ import numpy as np
 
 from kinfolk.privacy.gates import Rows
 
+LARGE = 2**26
+"""Numbers in an array (256 MiB of floats) from which on it matters that they are not mostly padding."""
+
 
 class DataError(ValueError):
     """Data that cannot be used, with the remedy."""
@@ -34,6 +37,40 @@ class ClientData:
         mask = np.arange(length)[None, :] < self.sizes[clients, None]
         return Rows(_cut(self.x, clients, length), self.y[clients, :length], mask)
 
+    @property
+    def example_shape(self) -> tuple[int, ...]:
+        return self.x.shape[2:]
+
+
+@dataclass(frozen=True)
+class RaggedData:
+    """Examples of all clients one after another: for sizes so unequal that padding everybody would not fit."""
+
+    flat_x: np.ndarray
+    flat_y: np.ndarray
+    sizes: np.ndarray
+
+    def rows(self, clients: slice, length: int) -> Rows:
+        """The clients in a slice, cut or padded to `length` rows each."""
+        starts = np.cumsum([0, *self.sizes])
+        chosen = range(len(self.sizes))[clients]
+        own = [np.arange(starts[k], starts[k] + min(length, self.sizes[k])) for k in chosen]
+        part = padded(self.flat_x, self.flat_y, own, length)
+        return Rows(part.x, part.y, np.arange(length)[None, :] < part.sizes[:, None])
+
+    @property
+    def example_shape(self) -> tuple[int, ...]:
+        return self.flat_x.shape[1:]
+
+    @property
+    def x(self) -> np.ndarray:
+        """Padded after all; for small data only."""
+        return self.rows(slice(None), int(self.sizes.max(initial=1))).x
+
+    @property
+    def y(self) -> np.ndarray:
+        return self.rows(slice(None), int(self.sizes.max(initial=1))).y
+
 
 def _cut(x: Any, clients: slice, length: int) -> Any:
     if isinstance(x, dict):
@@ -47,8 +84,8 @@ class Federation:
 
     name: str
     ids: tuple[str, ...]
-    train: ClientData
-    test: ClientData
+    train: ClientData | RaggedData
+    test: ClientData | RaggedData
     outcome: str
     classes: int = 0
     scaling: str = "none"
@@ -62,7 +99,7 @@ class Federation:
 
     @property
     def features(self) -> int:
-        return int(np.prod(self.train.x.shape[2:]))
+        return int(np.prod(self.train.example_shape))
 
 
 def from_rows(
@@ -98,8 +135,8 @@ def from_rows(
     return Federation(
         name,
         tuple(part[0] for part in parts),
-        padded(x, y, [part[1] for part in parts]),
-        padded(x, y, [part[2] for part in parts]),
+        together(x, y, [part[1] for part in parts]),
+        together(x, y, [part[2] for part in parts]),
         outcome,
         classes,
         scaling,
@@ -127,9 +164,20 @@ def check_rows(x: np.ndarray, y: np.ndarray, clients: np.ndarray) -> None:
             )
 
 
-def padded(x: np.ndarray, y: np.ndarray, rows: Sequence[np.ndarray]) -> ClientData:
-    """Rows of each client stacked; floats become float32, labels int32."""
-    longest = max(1, *(len(own) for own in rows)) if rows else 1
+def together(x: np.ndarray, y: np.ndarray, rows: Sequence[np.ndarray]) -> ClientData | RaggedData:
+    """Rows of each client, padded to the longest unless that would be large and mostly padding."""
+    sizes = np.array([len(own) for own in rows])
+    room = len(rows) * int(sizes.max(initial=1))
+    if room <= 4 * sizes.sum() or room * x[:1].size <= LARGE:
+        return padded(x, y, rows)
+    order = np.concatenate(rows)
+    dtype = np.float32 if x.dtype.kind == "f" else x.dtype
+    return RaggedData(x[order].astype(dtype), y[order].astype(np.float32 if y.dtype.kind == "f" else np.int32), sizes)
+
+
+def padded(x: np.ndarray, y: np.ndarray, rows: Sequence[np.ndarray], least: int = 1) -> ClientData:
+    """Rows of each client stacked, `least` places for each; floats become float32, labels int32."""
+    longest = max(least, *(len(own) for own in rows)) if rows else least
     dtype = np.float32 if x.dtype.kind == "f" else x.dtype
     out_x = np.zeros((len(rows), longest, *x.shape[1:]), dtype)
     out_y = np.zeros((len(rows), longest), np.float32 if y.dtype.kind == "f" else np.int32)
