@@ -108,6 +108,11 @@ def test_errors_have_one_shape(kinfolk: Any, words: str, message: str) -> None:
     assert "Traceback" not in err
 
 
+def test_an_error_with_brackets_is_shown_whole(kinfolk: Any, tmp_path: Path) -> None:
+    (tmp_path / "e.toml").write_text("[[phases]]\nroundz = 3\n")
+    assert "'phases[0].roundz'" in " ".join(kinfolk("train", tmp_path / "e.toml")[2].split())
+
+
 def test_help_teaches(kinfolk: Any) -> None:
     assert "--resume" in kinfolk("train", "--help")[1]
     assert "leave out one number" in kinfolk("plan", "--help")[1]

@@ -109,6 +109,12 @@ def test_frames_with_text_by_a_schema() -> None:
     there = model.predict_proba(frame, clients=CLIENTS)
     swapped = pl.from_pandas(frame).select("x", "kind")
     assert np.allclose(model.predict_proba(swapped, clients=CLIENTS), there)
+    guessing = classifier(rounds=1).fit(swapped, LABELS, clients=CLIENTS)
+    assert [column.kind for column in guessing.models_.schema.columns] == ["number", "category"]
+    assert guessing.predict(frame, clients=CLIENTS).shape == (300,)
+    assert "NOT PRIVATE" in guessing.statement()
+    with pytest.raises(PrivacyError, match="declared, not guessed"):
+        guessing.set_params(random_state=None).fit(frame, LABELS, clients=CLIENTS)
 
 
 @pytest.mark.slow

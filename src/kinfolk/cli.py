@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from kinfolk.cli_attack import attack
@@ -146,5 +147,5 @@ def _fail(message: str, kind: str, as_json: bool, code: int) -> None:
     if as_json:
         print(json.dumps({"version": VERSION, "error": {"kind": kind, "message": message}}))
     else:
-        Console(stderr=True).print(f"[red]Error:[/red] {message}", highlight=False)
+        Console(stderr=True).print(f"[red]Error:[/red] {escape(message)}", highlight=False)
     sys.exit(code)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -53,13 +54,9 @@ def tell(notes: Iterable[str], silent: bool, most: int = 20) -> None:
     found = list(notes)
     shown = Console(stderr=True)
     for note in found[:most]:
-        shown.print(f"[yellow]Note:[/yellow] {_plain(note)}", highlight=False, soft_wrap=True)
+        shown.print(f"[yellow]Note:[/yellow] {escape(note)}", highlight=False, soft_wrap=True)
     if len(found) > most:
         shown.print(f"[yellow]Note:[/yellow] and {len(found) - most} more such messages (all of them with --json)")
-
-
-def _plain(text: str) -> str:
-    return text.replace("[", "\\[")
 
 
 class bar:
@@ -122,7 +119,7 @@ def show_results(command: str, rows: list[dict[str, Any]], as_json: bool, **more
         )
     console.print(table)
     for row in rows:
-        console.print(f"{row['method']}: {row['run']}", highlight=False, soft_wrap=True)
+        console.print(f"{row['method']}: {row['run']}", highlight=False, markup=False, soft_wrap=True)
 
 
 def spent(row: dict[str, Any]) -> str:

@@ -99,10 +99,14 @@ class _Personalized(BaseEstimator):
 
     def _features(self, X: Any, reset: bool) -> tuple[np.ndarray, Schema]:
         """Encoded rows, and the columns as they are declared or, at fit, guessed."""
-        if self.schema is not None:
-            schema = self.schema if isinstance(self.schema, Schema) else schemas.load(Path(self.schema))
-            if reset:
-                self.n_features_in_ = len(schema.columns)
+        if self.schema is not None or arrays.holds_text(X):
+            if not reset:
+                schema = self.models_.schema
+            elif self.schema is None:
+                schema = Schema(Column("target of fit", low=-1, high=1), arrays.guessed_columns(X))
+            else:
+                schema = self.schema if isinstance(self.schema, Schema) else schemas.load(Path(self.schema))
+            self.n_features_in_ = len(schema.columns)
             return arrays.from_frame(X, schema), schema
         checked: Any = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
         if np.isinf(checked).any():

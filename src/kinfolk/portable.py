@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 NO, YES = {"0", "no", "n", "false", "f"}, {"1", "yes", "y", "true", "t"}
-GAPS = {"", "na", "n/a", "nan", "null", "none", "?"}
+GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
 
 
 def read_safetensors(path: Any) -> dict[str, np.ndarray]:
@@ -38,7 +38,7 @@ def features(columns: list[dict[str, Any]], row: dict[str, Any]) -> list[float]:
     found = []
     for column in columns:
         text = str(row.get(column["name"], "") if row.get(column["name"]) is not None else "").strip()
-        missing = text.lower() in GAPS
+        missing = text in GAPS
         if column["kind"] == "number":
             middle, half = (column["low"] + column["high"]) / 2, (column["high"] - column["low"]) / 2
             found.append(0.0 if missing else min(1.0, max(-1.0, (float(text) - middle) / half)))

@@ -231,6 +231,10 @@ def test_the_portable_encoding_is_the_same(tmp_path: Path) -> None:
     rows: list[Any] = [dict(zip(("age", "ward", "smokes"), row, strict=True)) for row in values]
     assert np.array([portable.features(columns, row) for row in rows], np.float32) == pytest.approx(x)
     codes = [dataclasses.asdict(Column("code", "category", values=("3", "6")))]
+    gap = pl.DataFrame({"age": ["NA"], "ward": ["?"], "smokes": ["None"]})
+    gap.write_parquet(tmp_path / "gap.parquet")
+    found, _ = tables.encode(WARD, read(tmp_path / "gap.parquet"))
+    assert found.tolist() == [portable.features(columns, gap.to_dicts()[0])] == [[0, 1, 0, 0, 0]]
     for value in ("3", "3.0", "3.00", 3, 3.0):
         assert portable.features(codes, {"code": value}) == [1, 0]
     assert portable.features(codes, {}) == [0, 0]

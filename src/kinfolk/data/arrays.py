@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from kinfolk.data import schema as schemas
+from kinfolk.data.draft import guess
 from kinfolk.data.federation import DataError, Federation, from_rows
+from kinfolk.data.reading import TableFile, polars
 from kinfolk.data.schema import Column, Schema
 from kinfolk.data.tables import BOUNDS, GUESSED, encode, scaled
 
@@ -49,19 +51,43 @@ def scaled_rows(x: np.ndarray, schema: Schema) -> np.ndarray:
     return np.stack([scaled(x[:, k], column)[0] for k, column in enumerate(schema.columns)], axis=1)
 
 
-def from_frame(frame: Any, schema: Schema) -> np.ndarray:
-    """Rows of a polars or pandas frame, encoded by a schema."""
-    from kinfolk.data.reading import TableFile, polars
+def holds_text(x: Any) -> bool:
+    """Whether a data frame has columns that are no numbers."""
+    dtypes = getattr(x, "dtypes", None)
+    return hasattr(x, "columns") and dtypes is not None and any(_is_text(dtype) for dtype in dtypes)
 
+
+def _is_text(dtype: Any) -> bool:
+    numeric = getattr(dtype, "is_numeric", None)
+    return not numeric() if numeric is not None else getattr(dtype, "kind", "O") not in "fiub"
+
+
+def _table(frame: Any) -> TableFile:
     pl = polars()
     if not isinstance(frame, pl.DataFrame):
         if not hasattr(frame, "columns"):
             raise DataError("schema= names columns: give X as a pandas or polars frame")
         frame = pl.from_pandas(frame)
-    missing = [column.name for column in schema.columns if column.name not in frame.columns]
+    return TableFile(Path("X"), frame, 0)
+
+
+def guessed_columns(frame: Any) -> tuple[Column, ...]:
+    """What the columns of a frame seem to be, marked as guesses; those that cannot be used are left out."""
+    file = _table(frame)
+    found = [guess(name, [file]) for name in file.frame.columns]
+    columns = tuple(column for column in found if isinstance(column, Column))
+    if not columns:
+        raise DataError("X has no column that can be used: " + "; ".join(map(str, found)))
+    return columns
+
+
+def from_frame(frame: Any, schema: Schema) -> np.ndarray:
+    """Rows of a polars or pandas frame, encoded by a schema."""
+    file = _table(frame)
+    missing = [column.name for column in schema.columns if column.name not in file.frame.columns]
     if len(missing) == len(schema.columns):
         raise DataError(f"X has none of the schema's columns ({schemas.shortened(missing)})")
-    return encode(schema, TableFile(Path("X"), frame, 0))[0]
+    return encode(schema, file)[0]
 
 
 def one_column(y: Any, rows: int, numeric: bool = False) -> np.ndarray:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kinfolk import portable
 from kinfolk.data.federation import DataError
 from kinfolk.data.reading import TableFile, canonical, not_plain, numbers, polars, require_column
 from kinfolk.data.schema import Column, Schema
@@ -19,7 +20,7 @@ MOST_CODES = 5
 MOST_CLASSES = 20
 MOST_VALUES = 50
 """A text column with more different values is an identifier or free text, and is left out."""
-YES_NO = ({"0", "no", "n", "false", "f"}, {"1", "yes", "y", "true", "t"})
+YES_NO = (portable.NO, portable.YES)
 
 
 def draft(files: Sequence[TableFile], target: str, client: str | None) -> tuple[Schema, list[str]]:

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kinfolk import portable
 from kinfolk.data.federation import DataError
 from kinfolk.data.schema import nearest, shortened
 
 if TYPE_CHECKING:
     import polars as pl
 
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
-"""What stands for a missing value in a CSV file."""
+MISSING = portable.GAPS
+"""What stands for a missing value."""
 ENDINGS = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -128,7 +129,9 @@ def canonical(series: pl.Series) -> pl.Series:
         return series.replace_strict({True: "yes", False: "no"}, return_dtype=pl.String)
     if series.dtype.is_float():
         series = series.fill_nan(None)
-    return series.cast(pl.String).str.strip_chars().str.replace(r"^(-?\d+)\.0+$", "$1")
+    text = series.cast(pl.String).str.strip_chars().str.replace(r"^(-?\d+)\.0+$", "$1")
+    gaps = text.is_in([*MISSING])
+    return text.set(gaps, None) if gaps.any() else text
 
 
 def numbers(series: pl.Series, file: TableFile) -> pl.Series:
@@ -139,7 +142,7 @@ def numbers(series: pl.Series, file: TableFile) -> pl.Series:
     else:
         text = canonical(series) if series.dtype != pl.Boolean else series.cast(pl.Int8).cast(pl.String)
         found = text.cast(pl.Float64, strict=False).fill_nan(None)
-        bad = (found.is_null() & text.is_not_null() & ~text.is_in([*MISSING])).arg_true()
+        bad = (found.is_null() & text.is_not_null()).arg_true()
         if len(bad):
             values = text.gather(bad).unique(maintain_order=True).to_list()
             raise DataError(
