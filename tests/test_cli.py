@@ -86,6 +86,7 @@ def test_train_from_a_file_and_resume_a_finished_run(kinfolk: Any, tmp_path: Pat
     ("words", "message"),
     [
         ("train --epsilon 0 --json", "epsilon=0.0 must be above 0"),
+        ("train --rounds 0 --epsilon 1 --json", "rounds=0 must be at least 1"),
         ("train --level secret --epsilon 1 --json", "level='secret'"),
         ("train --method averaging --json", "method='averaging'"),
         ("train --data nowhere --json", "data='nowhere'"),

@@ -110,6 +110,7 @@ def test_the_method_is_picked_in_public_and_explained(command: Any, table: Path)
         (("--target", "outcome", "--client", "hospitl"), "did you mean 'hospital'?"),
         (("--client", "hospital"), "Give --target"),
         (("--target", "outcome", "--epsilon", 0), "epsilon=0.0 must be above 0"),
+        (("--target", "outcome", "--rounds", 0), "rounds=0 must be at least 1"),
         (("--target", "outcome", "--test-fraction", 1), "test_fraction=1.0"),
         (("--target", "outcome", "--schema", "nowhere.toml"), "nowhere.toml cannot be read"),
     ],

@@ -43,6 +43,7 @@ def test_several_methods_and_budgets_on_a_table(command: Any, tmp_path: Path, mo
     lines = [f"{'xy'[k % 2]},{k % 50},{'yes' if k % 50 > 20 else 'no'}" for k in range(200)]
     Path("t.csv").write_text("\n".join(["who,age,ill", *lines]) + "\n")
     words = ("t.csv", "--client", "who", "--target", "ill", "--rounds", 3, "--seeds", 2, "--epsilon", 1, "--epsilon", 4)
+    words += ("--strength", 2)
     code, out, _ = command("compare", *words, "--method", "local", "--method", "mean_regularized", "--json")
     answer = json.loads(out)
     assert code == 0, out

@@ -159,7 +159,9 @@ def test_saved_models_come_back_and_predict_with_numpy_alone(fitted: Personalize
     assert (back.predict(X.astype(np.float32), CLIENTS)[0] == np.array(back.schema.target.classes)[0]).any()
     arrays = load_file(folder / "model.safetensors")
     assert arrays["layers.0.weights"].shape == (3, 3, 1)
-    one = fitted.export(tmp_path / "b", "b")
+    with pytest.raises(ValueError, match="is a simulation"):
+        fitted.export(tmp_path / "b", "b")
+    one = fitted.export(tmp_path / "b", "b", for_study=True)
     about = json.loads((one / "model.json").read_text())
     assert about["clients"] == ["b"]
     assert load_file(one / "model.safetensors")["layers.0.weights"].shape == (1, 3, 1)
@@ -178,7 +180,7 @@ def test_saved_models_come_back_and_predict_with_numpy_alone(fitted: Personalize
 def test_at_client_level_a_personal_model_is_marked_as_its_clients(tmp_path: Path) -> None:
     model = classifier(privacy=client_level(epsilon=8), rounds=2).set_params(method="mean_regularized")
     model.fit(X, LABELS, clients=CLIENTS)
-    about = json.loads((model.export(tmp_path / "a", "a") / "model.json").read_text())
+    about = json.loads((model.export(tmp_path / "a", "a", for_study=True) / "model.json").read_text())
     assert "FOR client 'a' ONLY" in about["notice"]
     about = json.loads((model.save(tmp_path / "all") / "model.json").read_text())
     assert "FOR the aggregator ONLY" in about["notice"]

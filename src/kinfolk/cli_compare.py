@@ -29,8 +29,8 @@ from kinfolk.cli_output import (
     show_results,
     tell,
 )
-from kinfolk.cli_train import for_tables
-from kinfolk.experiment import ConfigError, DataChoice, Experiment, ModelChoice, Phase, Training
+from kinfolk.cli_train import for_built_in, for_tables
+from kinfolk.experiment import ConfigError, DataChoice, Experiment, ModelChoice
 
 METHODS = ("local", "fedavg", "mean_regularized")
 
@@ -82,18 +82,17 @@ def compare(
         choice, rows = table_choice(files, client, target, schema, None, test_fraction)
         federations = [federation(rows, choice, number) for number in range(seed, seed + seeds)]
         tell(rows.notes, as_json)
-    own = {"rounds": rounds, "step_size": step_size, "batch_size": None, "strength": strength}
+    given = {"rounds": rounds, "step_size": step_size, "strength": strength}
+    if not files and strength is None:
+        given["strength"] = 0.5
     found = []
     for name in methods:
         for privacy, budget in zip(levels, budgets, strict=True):
+            own = given if "strength" in REGISTRY[name].options() else given | {"strength": None}
             if federations:
                 model, settings, phase, _ = for_tables(rows.schema, federations[0], privacy, name, own)
             else:
-                model, settings = ModelChoice(), Training()
-                options: dict[str, Any] = {"step_size": step_size or 0.1}
-                if "strength" in REGISTRY[name].options():
-                    options["strength"] = 0.5 if strength is None else strength
-                phase = Phase(name, rounds or 60, options)
+                model, (settings, phase) = ModelChoice(), for_built_in(name, own)
             experiment = Experiment(name, seed, seeds, choice, model, settings, privacy, (phase,))
             label = name if budget is None else f"{name}, epsilon {budget:g}"
             with bar(as_json, label) as progress:

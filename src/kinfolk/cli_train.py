@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -85,7 +86,7 @@ def train(
         return
     federations: Any = None
     notes: list[str] = []
-    own = {"rounds": rounds, "step_size": step_size, "batch_size": batch_size, "strength": strength}
+    given = {"rounds": rounds, "step_size": step_size, "batch_size": batch_size, "strength": strength}
     files = sources or []
     if len(files) == 1 and files[0].suffix == ".toml":
         experiment = load(files[0])
@@ -96,7 +97,7 @@ def train(
 
             choice, rows = table_choice(files, client, target, schema, name, test_fraction)
             federations = [federation(rows, choice, number) for number in range(seed or 0, (seed or 0) + seeds)]
-            model, settings, phase, why = for_tables(rows.schema, federations[0], privacy, method, own)
+            model, settings, phase, why = for_tables(rows.schema, federations[0], privacy, method, given)
             notes = [*rows.notes, *why]
             if seed is None and level != "none":
                 notes.append(f"this is a release, charged to the ledger of data set {choice.name!r} (--name)")
@@ -104,9 +105,7 @@ def train(
             raise ConfigError("method='auto' is for tables: name a method for built-in data")
         else:
             choice, model = DataChoice(data, test_fraction=test_fraction), ModelChoice()
-            settings = Training(32 if batch_size is None else batch_size or None)
-            pull = {} if strength is None else {"strength": strength}
-            phase = Phase(method or "mean_regularized", rounds or 60, {"step_size": step_size or 0.1} | pull)
+            settings, phase = for_built_in(method or "mean_regularized", given)
         experiment = Experiment(
             name=phase.method,
             seed=seed,
@@ -123,16 +122,26 @@ def train(
     show_results("train", [result_row(run)], as_json, **({"notes": notes} if notes else {}))
 
 
+def for_built_in(method: str, given: dict[str, Any]) -> tuple[Training, Phase]:
+    """Local work and method for a built-in data set; what the user gave comes first."""
+    own = {"rounds": 60, "step_size": 0.1, "batch_size": 32} | _known(given)
+    options = {key: own[key] for key in ("step_size", "strength") if key in own}
+    return Training(own["batch_size"] or None), Phase(method, own["rounds"], options)
+
+
+def _known(given: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in given.items() if value is not None}
+
+
 def for_tables(
-    schema: Any, federation: Any, privacy: Any, method: str | None, own: dict[str, Any]
+    schema: Any, federation: Any, privacy: Any, method: str | None, given: dict[str, Any]
 ) -> tuple[ModelChoice, Training, Phase, list[str]]:
     """Model, local work and method for a table, from public numbers; what the user gave comes first."""
     from kinfolk import defaults
 
     sizes = federation.train.sizes.tolist()
     usual = defaults.settings(privacy.level, schema, sizes)
-    batch_size = usual.batch_size if own["batch_size"] is None else own["batch_size"] or None
-    options: dict[str, Any] = {"step_size": own["step_size"] or usual.step_size}
+    own = asdict(usual) | _known(given)
     picked = defaults.automatic(privacy.level, sizes, federation.features, privacy.epsilon, privacy.delta)
     why = []
     if method in (None, "auto"):
@@ -140,7 +149,8 @@ def for_tables(
         pull = f" with strength {picked.strength:g}" if method != "local" else ""
         why.append(f"method={method}{pull} was picked: {picked.why}")
     assert method is not None
-    if method in defaults.PULLED or own["strength"] is not None:
-        options["strength"] = picked.strength if own["strength"] is None else own["strength"]
-    phase = Phase(method, own["rounds"] or usual.rounds, options)
-    return ModelChoice(defaults.MODELS[schema.outcome]), Training(batch_size), phase, why
+    options: dict[str, Any] = {"step_size": own["step_size"]}
+    if method in defaults.PULLED or "strength" in own:
+        options["strength"] = own.get("strength", picked.strength)
+    phase = Phase(method, own["rounds"], options)
+    return ModelChoice(defaults.MODELS[schema.outcome]), Training(own["batch_size"] or None), phase, why

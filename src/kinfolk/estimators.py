@@ -31,6 +31,7 @@ from kinfolk.data.federation import Federation
 from kinfolk.data.schema import Column, Schema
 from kinfolk.data.tables import check_name, scaled
 from kinfolk.experiment import DataChoice, Experiment, ModelChoice, Phase, Training
+from kinfolk.export import export
 from kinfolk.fitted import Fitted
 from kinfolk.privacy.levels import PrivacyLevel, example_level
 from kinfolk.privacy.release import PrivacyError
@@ -92,10 +93,10 @@ class _Personalized(BaseEstimator):
         check_is_fitted(self, "models_")
         return fitted.save(self.models_, Path(folder))
 
-    def export(self, folder: str | Path, client: str) -> Path:
-        """Writes what one client may have: its own model and the shared one."""
+    def export(self, folder: str | Path, client: str, *, onnx: bool = False, for_study: bool = False) -> Path:
+        """Writes what one client may have: its own model and the shared one. A simulation's only for study."""
         check_is_fitted(self, "models_")
-        return fitted.save(fitted.for_client(self.models_, str(client)), Path(folder))
+        return export(self.models_, Path(folder), client=str(client), onnx=onnx, for_study=for_study)
 
     def _features(self, X: Any, reset: bool) -> tuple[np.ndarray, Schema]:
         """Encoded rows, and the columns as they are declared or, at fit, guessed."""
@@ -152,7 +153,7 @@ class _Personalized(BaseEstimator):
         sizes = data.train.sizes.tolist()
         picked = defaults.automatic(privacy.level, sizes, data.features, privacy.epsilon, privacy.delta)
         method = picked.method if self.method == "auto" else self.method
-        options: dict[str, Any] = {"step_size": self.step_size or usual.step_size}
+        options: dict[str, Any] = {"step_size": usual.step_size if self.step_size is None else self.step_size}
         if self.strength is not None or method in defaults.PULLED:
             options["strength"] = picked.strength if self.strength is None else float(self.strength)
         batch_size = usual.batch_size if self.batch_size is None else self.batch_size or None
@@ -164,7 +165,7 @@ class _Personalized(BaseEstimator):
             model=model,
             training=Training(batch_size),
             privacy=privacy,
-            phases=(Phase(method, self.rounds or usual.rounds, options),),
+            phases=(Phase(method, usual.rounds if self.rounds is None else self.rounds, options),),
         )
 
 

@@ -30,7 +30,7 @@ def export(
         reason = "is a simulation" if about["simulated"] else "is not private"
         raise ExportError(
             f"this run {reason}, and only a private release may be exported: train without a seed and with declared "
-            "columns, or say --for-study, and the files will be marked"
+            "columns, or say --for-study (for_study=True), and the files will be marked"
         )
     if client is None and not shared_only and about["level"] == "client":
         raise ExportError(
