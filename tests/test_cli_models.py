@@ -12,8 +12,8 @@ import pytest
 
 from kinfolk import portable
 from kinfolk.data import reading, tables
+from kinfolk.export import export
 from kinfolk.fitted import ExportError, open_models
-from kinfolk.onnx_export import write_onnx
 
 
 def write(path: Path) -> Path:
@@ -149,8 +149,8 @@ def test_onnx_that_disagrees_is_not_written(trained: Any, monkeypatch: pytest.Mo
     fitted = open_models(trained())
     monkeypatch.setattr("kinfolk.onnx_export._expected", lambda *_: np.zeros((64, 2)))
     with pytest.raises(ExportError, match="disagree"):
-        write_onnx(fitted, tmp_path / "m.onnx", "x")
-    assert not (tmp_path / "m.onnx").exists()
+        export(fitted, tmp_path / "m", client="x", onnx=True)
+    assert not (tmp_path / "m").exists()
 
 
 def test_runs_and_ledger(command: Any, trained: Any, tmp_path: Path) -> None:

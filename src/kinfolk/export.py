@@ -8,7 +8,7 @@ from pathlib import Path
 from kinfolk import fitted as models
 from kinfolk import runs
 from kinfolk.fitted import ExportError, Fitted
-from kinfolk.onnx_export import write_onnx
+from kinfolk.onnx_export import as_onnx
 
 
 def export(
@@ -48,12 +48,13 @@ def export(
         fitted = replace(fitted, ids=(), layers=layers)
     if folder.exists():
         raise ExportError(f"output={folder} is there already: give another --output, or remove it")
-    models.save(fitted, folder)
+    files = {}
     if onnx:
         for place, name in enumerate(fitted.ids):
-            with runs.writing(folder):
-                write_onnx(fitted, folder / ("model.onnx" if len(fitted.ids) == 1 else f"model-{place}.onnx"), name)
+            files["model.onnx" if len(fitted.ids) == 1 else f"model-{place}.onnx"] = as_onnx(fitted, name)
         if fitted.shared is not None:
-            with runs.writing(folder):
-                write_onnx(fitted, folder / "shared.onnx", None)
+            files["shared.onnx"] = as_onnx(fitted, None)
+    models.save(fitted, folder)
+    for name, content in files.items():
+        runs.write_bytes(folder / name, content)
     return folder

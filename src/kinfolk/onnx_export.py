@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ CLOSE = 1e-4
 """How far ONNX and NumPy may differ."""
 
 
-def write_onnx(fitted: Fitted, path: Path, client: str | None) -> None:
-    """Writes the model of a client (the shared one: None), after onnxruntime has agreed with NumPy about it."""
+def as_onnx(fitted: Fitted, client: str | None) -> bytes:
+    """The model of a client (the shared one: None) as a file's content; onnxruntime has agreed with NumPy about it."""
     try:
         import onnx
         import onnxruntime
@@ -34,7 +33,7 @@ def write_onnx(fitted: Fitted, path: Path, client: str | None) -> None:
     wanted = _expected(fitted, layers, x)
     if not np.allclose(found, wanted, rtol=CLOSE, atol=CLOSE * max(1.0, float(np.abs(wanted).max()))):
         raise ExportError("onnxruntime and NumPy disagree about this model: please report this")
-    path.write_bytes(model.SerializeToString())
+    return model.SerializeToString()
 
 
 def _expected(fitted: Fitted, layers: Layers, x: np.ndarray) -> np.ndarray:
