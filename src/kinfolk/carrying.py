@@ -42,6 +42,8 @@ def export(experiment: Experiment, output: Path = Path("runs"), *, ledger: Path 
             charge(job, where, book, chunk, False)
     with runs.writing(where.private / "job.npz"):
         carry.save(parcel(job), where.private / "job.npz")
+    begun = json.loads((where.private / "run.json").read_text())
+    runs.write_json(where.private / "run.json", {**begun, "job": carry.digest(where.private / "job.npz")})
     return where
 
 
@@ -70,7 +72,19 @@ def parcel(job: Job) -> carry.Parcel:
 def merge(path: Path, result: Path) -> Run:
     """Takes the result of an exported run home: its meters must have counted what the ledger was charged."""
     where = runs.open_run(path)
+    begun = json.loads((where.private / "run.json").read_text())
+    if where.done() or "job" not in begun:
+        raise PrivacyError(f"{path} was not exported, or is finished: only an exported run takes a result")
+    if identity(where)["experiment"] != begun["experiment"]:
+        raise PrivacyError(
+            f"{where.public / 'experiment.toml'} was changed since the run was exported: export it again"
+        )
+    with np.load(result, allow_pickle=False) as file:
+        if str(file["job"]) != begun["job"]:
+            raise PrivacyError(f"{result} is the result of another job than {where.private / 'job.npz'}")
     job = prepare(where.experiment())
+    for check in job.checks:
+        check.require()
     rounds, last = job.experiment.rounds, len(job.experiment.phases) - 1
     fresh = engine.start_all(job.plan, as_sweep(job.algorithms[last]), keys_of(job))
     models = job.afterwards is not None
@@ -78,7 +92,7 @@ def merge(path: Path, result: Path) -> Run:
     with np.load(result, allow_pickle=False) as file:
         leaves = [jnp.asarray(file[f"leaf{n}"]) for n in range(len(jax.tree.leaves(kept(like))))]
     state = restored(fresh, jax.tree.unflatten(jax.tree.structure(kept(like)), leaves))
-    with Ledger(Path(json.loads((where.private / "run.json").read_text())["ledger"])) as ledger:
+    with Ledger(Path(begun["ledger"])) as ledger:
         charged, total = ledger.uses(where.name), uses_of(job, state)
         for kind, counted in total.items():
             own = [charged.get((party, kind), 0) for party in job.parties]

@@ -28,7 +28,7 @@ def newton(model: Model, rows: Any, centre: Params, precision: Value, steps: int
     def step(_: int, flat: Array) -> Array:
         first, __, slopes, curvature = _bends(model, rows, unflatten(flat))
         gradient = jnp.einsum("no,nop->p", first, slopes) / _count(rows) + prior @ (flat - start)
-        return flat - jnp.linalg.solve(curvature + prior, gradient)
+        return flat - solve_positive(curvature + prior, gradient)
 
     return unflatten(jax.lax.fori_loop(0, steps, step, start))
 
@@ -40,14 +40,33 @@ def outputs_without(model: Model, rows: Any, fitted: Params, precision: Value) -
     """
     first, second, slopes, curvature = _bends(model, rows, fitted)
     prior = _as_matrix(jnp.asarray(precision, jnp.float32), slopes.shape[-1])
-    solved = jnp.linalg.solve(curvature + prior, slopes.reshape(-1, slopes.shape[-1]).T).T.reshape(slopes.shape)
+    solved = solve_positive(curvature + prior, slopes.reshape(-1, slopes.shape[-1]).T).T.reshape(slopes.shape)
     reach = jnp.einsum("nop,nqp->noq", slopes, solved) / _count(rows)
     outputs = jax.vmap(lambda x: jnp.ravel(model.predict(fitted, x)))(rows.x)
 
     def moved(reach: Array, first: Array, second: Array, output: Array) -> Array:
-        return output + reach @ jnp.linalg.solve(jnp.eye(len(first), dtype=reach.dtype) - second @ reach, first)
+        return output + reach @ _eliminate(jnp.eye(len(first), dtype=reach.dtype) - second @ reach, first)
 
     return jax.vmap(moved)(reach, first, second, outputs)
+
+
+def solve_positive(matrix: Array, right: Array) -> Array:
+    """The solution for a symmetric positive definite matrix.
+
+    By Cholesky: jax 0.10's general solver can wait for itself for ever when several run side by side on two cores.
+    """
+    return jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(matrix), True), right)
+
+
+def _eliminate(matrix: Array, right: Array) -> Array:
+    """The solution for a small matrix near the identity, by elimination; for the same reason."""
+
+    def step(k: Array, joined: Array) -> Array:
+        row = joined[k] / joined[k, k]
+        return (joined - jnp.outer(joined[:, k], row)).at[k].set(row)
+
+    joined = jnp.concatenate([matrix, right[:, None]], axis=1)
+    return jax.lax.fori_loop(0, len(right), step, joined)[:, -1]
 
 
 def _count(rows: Any) -> Array:

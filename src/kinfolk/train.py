@@ -224,6 +224,12 @@ def finish(job: Job, where: Run, ledger: Ledger, state: State, phase: int, done:
     data = job.federations[0]
     unit = job.plan.level
     lines = ledger.about(data.name, unit, job.experiment.privacy.relation)
+    if not any(line.run == where.name for line in lines) and any(
+        part.sum() for used in job.uses for part in used.values()
+    ):
+        raise PrivacyError(
+            f"ledger {ledger.path} has no line of this run, which made releases: no statement is written"
+        )
     result = statement(
         job.experiment.privacy,
         lines,

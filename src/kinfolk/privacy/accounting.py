@@ -95,6 +95,9 @@ def epsilon_if_coins_are_seen(charges: Iterable[Charge], delta: float) -> float:
     costs = {cost for cost, _ in charges}
     if not charges:
         return 0.0
+    delta -= sum(cost.delta * uses for cost, uses in charges)
+    if delta <= 0:
+        return math.inf
     if len(costs) > 1:
         return _plain_gaussian(charges, delta)
     (cost,), uses = costs, sum(uses for _, uses in charges)

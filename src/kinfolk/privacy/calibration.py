@@ -14,8 +14,17 @@ from kinfolk.privacy import accounting, correlated
 from kinfolk.privacy.accounting import BudgetError, Case
 from kinfolk.privacy.correlated import CorrelatedSum
 from kinfolk.privacy.gates import CHOICE, GRADIENT
-from kinfolk.privacy.levels import INBOX_KINDS, Budget, PrivacyLevel, Terms
-from kinfolk.privacy.mechanisms import AdaptiveSum, ExactMin, ExactSum, GaussianSum, NoisyMin, Sampling, coin_rate
+from kinfolk.privacy.levels import INBOX_KINDS, LARGEST_CLIP, SMALLEST_CLIP, Budget, PrivacyLevel, Terms
+from kinfolk.privacy.mechanisms import (
+    LARGEST_NOISE_MULTIPLIER,
+    AdaptiveSum,
+    ExactMin,
+    ExactSum,
+    GaussianSum,
+    NoisyMin,
+    Sampling,
+    coin_rate,
+)
 
 SMALL_MODEL = 2000
 """Up to this many weights, computing on all rows of a client is cheaper than gathering a batch."""
@@ -62,6 +71,7 @@ def terms_for(
         choices = list(zip(chooser.costs(), uses[CHOICE].sum(axis=0).tolist(), strict=True))
         parts = [grouped(noise_factors, column) for column in uses[GRADIENT].T]
         noise = _noise(level, ids, sizes, rates, counts, parts, overflow, choices)
+        _check_noise(noise, noise_factors)
         data = GaussianSum(
             np.full(clients, level.clip, np.float32),
             noise.astype(np.float32),
@@ -84,7 +94,7 @@ def terms_for(
     count = int(counted.sum())
     if level.noise_bands > 1:
         period = max(1, int(clients // level.cohort)) if level.cohort else 1
-        if rounds > 1 and (counted != 1).any():
+        if (counted > 1).any() or (rounds > 1 and (counted != 1).any()):
             raise BudgetError("noise_bands above 1 at client level needs one release in every round: use noise_bands=1")
         inbox = _correlated(level, [""], np.array([clients]), np.array([period]), np.array([count]), np.zeros(1))
         return Terms(data, chooser, jax.tree.map(lambda leaf: leaf[0], replace(inbox, sampled_here=False)))
@@ -110,6 +120,7 @@ def terms_for(
                 )
             ]
         )
+    _check_noise(noise, noise_factors)
     own = {
         "clip": np.float32(level.clip),
         "noise_multiplier": np.float32(noise),
@@ -165,7 +176,23 @@ def factors_of(level: PrivacyLevel, rounds: int) -> tuple[np.ndarray, np.ndarray
     """What noise and clip are multiplied by in each round, from the level's schedule."""
     number = np.arange(rounds)
     noise = (number + 1.0) ** -level.noise_power * level.noise_factor**number
+    clips = level.clip * level.clip_factor**number
+    if not (clips.min() >= SMALLEST_CLIP and clips.max() <= LARGEST_CLIP):
+        raise BudgetError(
+            f"clip_factor={level.clip_factor} takes the clip norm from {level.clip:g} to {clips[-1]:.2g} over {rounds} "
+            f"rounds; it must stay between {SMALLEST_CLIP:g} and {LARGEST_CLIP:g}: use a factor nearer to 1"
+        )
     return noise.astype(np.float32), (level.clip_factor**number).astype(np.float32)
+
+
+def _check_noise(noise: Any, factors: np.ndarray) -> None:
+    """Refuses a schedule that at its ends is no noise, or more than a release can draw."""
+    least, most = float(np.min(noise) * factors.min()), float(np.max(noise) * factors.max())
+    if not 1e-3 <= least <= most <= LARGEST_NOISE_MULTIPLIER:
+        raise BudgetError(
+            f"noise multipliers would run from {least:.3g} to {most:.3g} over the rounds, and must stay between 0.001 "
+            f"and {LARGEST_NOISE_MULTIPLIER:g}: use a noise_power nearer to 0, or a noise_factor nearer to 1"
+        )
 
 
 def grouped(factors: np.ndarray, uses: np.ndarray) -> tuple[tuple[float, int], ...]:

@@ -22,6 +22,7 @@ from kinfolk.privacy.flow import (
     check,
     must_be_clean,
     must_be_counters,
+    must_be_handed_on,
 )
 from kinfolk.privacy.gates import CHOICE, MIXTURE, DataGate, Inbox
 from kinfolk.privacy.levels import CLEAN as MUST_BE_CLEAN
@@ -105,6 +106,7 @@ def check_round(
             must_be_clean(client, "the personal state", personal_marks)
         if level != "none":
             must_be_counters(client, meter_marks.uses)
+            _check_meter(client, client.places[2])
             must_be_as_usual(client, usual, arguments[3:], labels[3:])
         reports.append(
             _check_server(
@@ -126,6 +128,11 @@ def check_round(
         {kind: size for report in reports for kind, size in report.sizes.items()},
         program,
     )
+
+
+def _check_meter(report: Report, meter: Meter) -> None:
+    tape = jax.tree.leaves(meter.tape)
+    must_be_handed_on(report, [meter.noise, meter.coins, *tape], (meter.draws, meter.memory))
 
 
 def _check_start(model: Model, algorithm: Algorithm, clients: int, key: Any, slot: Any) -> Report:
@@ -177,8 +184,8 @@ def _check_server(
     server = check(lambda *args: server_round(level, *args), arguments, labels)
     if server.labels is not None and "shared" in clean:
         must_be_clean(server, "the shared state", server.labels[0])
-        must_be_clean(server, "the mechanism's memory", server.labels[1].memory)
         must_be_counters(server, server.labels[1].uses)
+        _check_meter(server, server.places[1])
 
     def usual(kind: str, public: Any, *rest: Any) -> Any:
         inbox = Inbox(*rest, level != "client")  # type: ignore[call-arg]

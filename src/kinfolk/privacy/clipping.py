@@ -175,7 +175,8 @@ def _layer_parts(layer: Dense | Conv, inputs: Array, outputs: Array) -> _Parts:
     """From a layer's inputs and the gradients at its outputs, for every example.
 
     Output gradients are scaled by their largest value first: squares of small ones are 0 in float32, however large the
-    inputs they are multiplied with. A convolution's own gradients are smaller than its patches, so they are kept; what
+    inputs they are multiplied with. The sums are taken in full float32, as the norms are: accelerators would round
+    their operands otherwise. A convolution's own gradients are smaller than its patches, so they are kept; what
     is not finite gets a norm that is not, and then the weight 0.
     """
     a, g = (leaf.reshape(leaf.shape[0], -1, leaf.shape[-1]) for leaf in (inputs, outputs))
@@ -187,7 +188,8 @@ def _layer_parts(layer: Dense | Conv, inputs: Array, outputs: Array) -> _Parts:
         def weighted(factors: Array) -> Tree:
             kept, scaled = (factors > 0)[:, None, None], (factors * scale)[:, None, None]
             own_a, own_g = jnp.where(kept, a, 0), jnp.where(kept, scaled * g, 0)
-            return {"weights": jnp.einsum("npi,npo->io", own_a, own_g), "bias": own_g.sum((0, 1))}
+            total = jnp.einsum("npi,npo->io", own_a, own_g, precision="highest")
+            return {"weights": total, "bias": own_g.sum((0, 1))}
 
     else:
         own, bias = jnp.einsum("npi,npo->nio", a, g), g.sum(1)
@@ -197,8 +199,8 @@ def _layer_parts(layer: Dense | Conv, inputs: Array, outputs: Array) -> _Parts:
             kept = factors > 0
             scaled = jnp.where(kept, factors * scale, 0)
             return {
-                "weights": jnp.einsum("n,nio->io", scaled, jnp.where(kept[:, None, None], own, 0)),
-                "bias": scaled @ jnp.where(kept[:, None], bias, 0),
+                "weights": jnp.einsum("n,nio->io", scaled, jnp.where(kept[:, None, None], own, 0), precision="highest"),
+                "bias": jnp.einsum("n,no->o", scaled, jnp.where(kept[:, None], bias, 0), precision="highest"),
             }
 
     return _Parts(scale * jnp.sqrt(squared), weighted)

@@ -37,8 +37,8 @@ class Turns:
         return 1 / self.period
 
     def present(self, number: Array, mask: Array) -> Array:
-        place = jnp.arange(mask.shape[0], dtype=jnp.float32)
-        return mask & (jnp.mod(place, self.period) == jnp.mod(number.astype(jnp.float32), self.period))
+        place, period = jnp.arange(mask.shape[0], dtype=jnp.int32), jnp.asarray(self.period).astype(jnp.int32)
+        return mask & (place % period == number.astype(jnp.int32) % period)
 
 
 @jax.tree_util.register_dataclass

@@ -69,6 +69,8 @@ class Report:
 
     labels: Any = None
     """A label for every output, in the output's tree structure."""
+    places: Any = None
+    """The same with the places of inputs that come out untouched."""
     releases: dict[str, int] = field(default_factory=dict)
     """Most releases of each kind that one call can make."""
     sizes: dict[str, int] = field(default_factory=dict)
@@ -99,6 +101,7 @@ def check(function: Any, arguments: Sequence[Any], labels: Sequence[Any]) -> Rep
     walker = _Walker(report)
     outputs, report.releases = walker.walk(closed, _numbered(marks))
     report.labels = jax.tree.unflatten(jax.tree.structure(shapes), walker.plain(outputs))
+    report.places = jax.tree.unflatten(jax.tree.structure(shapes), outputs)
     constants = "".join(hashlib.sha256(np.asarray(value).tobytes()).hexdigest() for value in closed.consts)
     report.program = hashlib.sha256((program_text(closed) + constants).encode()).hexdigest()
     return report
@@ -139,6 +142,17 @@ def must_be_counters(report: Report, labels: Any) -> None:
     """Adds a violation unless all labels are counters that no release has used up."""
     if any(mark != COUNTER for mark in jax.tree.leaves(labels)):
         report.violations.append("the counters that come back are not the latest: use the gate that a query returns")
+
+
+def must_be_handed_on(report: Report, keys: Sequence[Any], numbers: Any) -> None:
+    """Adds a violation unless a meter's keys come back untouched, each in its place, and its other numbers clean.
+
+    The next round starts from this meter: what is hidden in it now would count as clean then.
+    """
+    if any(mark != Place(KEY, n) for n, mark in enumerate(keys)):
+        report.violations.append("the keys or the noise of the next round were changed: leave the meter alone")
+    if any(private(mark) for mark in jax.tree.leaves(numbers)):
+        report.violations.append("something that depends on data was put into the meter, where the next round finds it")
 
 
 @dataclass

@@ -23,6 +23,8 @@ CLEAN = {"example": ("message", "personal", "shared"), "client": ("shared",), "n
 DATA_KINDS = {"example": (GRADIENT, CHOICE), "client": (), "none": ()}
 """Kinds of release at a client's data gate."""
 SCORES = ("loss", "error")
+SMALLEST_CLIP, LARGEST_CLIP = 1e-6, 1e6
+"""Where float32 norms are exact enough, in every round."""
 INBOX_KINDS = {"example": (), "client": (UPDATE, MIXTURE), "none": ()}
 """Kinds of release at the aggregator's inbox."""
 
@@ -83,7 +85,7 @@ class PrivacyLevel:
             raise ValueError(f"level={self.level!r} is not one of {LEVELS}")
         if self.relation not in RELATIONS:
             raise ValueError(f"relation={self.relation!r} is not one of {RELATIONS}")
-        if not 1e-6 <= self.clip <= 1e6:
+        if not SMALLEST_CLIP <= self.clip <= LARGEST_CLIP:
             raise ValueError(f"clip={self.clip} must lie between 1e-6 and 1e6, where float32 norms are exact enough")
         if self.level == "none":
             if self.epsilon is not None or self.noise_multiplier is not None:

@@ -160,7 +160,7 @@ class AdaptiveSum:
         (total, count), meter = release(kind, body, meter, (units, mask), self, args, active)
         within = jnp.clip(0.5 + count / self.expected, 0, 1)
         step = jnp.where(jnp.asarray(active), jnp.exp(-self.speed * (within - self.quantile)), 1)
-        return total, replace(meter, memory=jnp.clip(meter.memory * step, 1e-4, 1e4))
+        return total, replace(meter, memory=jnp.clip(meter.memory * step, 1e-3, 1e3))
 
     def costs(self) -> list[Cost]:
         return _gaussian_costs(self)

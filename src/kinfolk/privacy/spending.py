@@ -17,7 +17,7 @@ def spending(path: Path, delta: float) -> list[dict[str, Any]]:
     rows, known = [], {}
     for (party, data, unit, relation), lines in groups.items():
         runs = len({line.run for line in lines})
-        charges = tuple((line.cost, line.uses) for line in lines)
+        charges = tuple(accounting.by_run((line.run, line.cost, line.uses) for line in lines))
         if (key := (charges, runs > 1)) not in known:
             known[key] = accounting.epsilon(charges, delta, adaptive=runs > 1)
         rows.append(

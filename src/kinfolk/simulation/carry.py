@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import io
 import itertools
 import json
@@ -92,6 +93,11 @@ def load(path: Path) -> Any:
     return _value(about["form"], leaves)
 
 
+def digest(path: Path) -> str:
+    """What a parcel is known by."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def _form(value: Any, leaves: list[np.ndarray]) -> Any:
     """How a value is made of leaves, as JSON; the leaves are collected."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -161,7 +167,14 @@ def main() -> None:
     state, errors, seconds = run(load(job))
     leaves = {f"leaf{n}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(result_arrays(state)))}
     device = np.array(jax.devices()[0].device_kind)
-    np.savez(result, device=device, **errors, **{f"{k}_seconds": np.array(v) for k, v in seconds.items()}, **leaves)  # type: ignore[arg-type]
+    np.savez(
+        result,
+        job=np.array(digest(job)),
+        device=device,
+        **errors,
+        **{f"{k}_seconds": np.array(v) for k, v in seconds.items()},
+        **leaves,
+    )  # type: ignore[arg-type]
     print(json.dumps({"device": str(device), **seconds, "mean_error": float(errors["error"].mean())}))
 
 
