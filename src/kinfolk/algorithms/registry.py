@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from kinfolk.algorithms.covariance_regularized import CovarianceRegularized
 from kinfolk.algorithms.ditto import Ditto
+from kinfolk.algorithms.empirical_bayes import EmpiricalBayes
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.fine_tune import FineTune
 from kinfolk.algorithms.ifca import Ifca
@@ -67,6 +69,20 @@ REGISTRY: dict[str, Entry] = {
             Ifca,
             "Iterative clustering",
             "Ghosh et al., 2020; Mansour et al., 2020; private choice and warm start as in Liu, Hu, Wu, Smith, 2022",
+        ),
+        Entry(
+            "empirical_bayes",
+            EmpiricalBayes,
+            "One-shot empirical Bayes for linear models",
+            "kinfolk; what is shared is the task covariance, as in Liang et al., 2020",
+            ("client", "none"),
+        ),
+        Entry(
+            "covariance_regularized",
+            CovarianceRegularized,
+            "Model-protected multi-task learning, with sound noise",
+            "Liang, Liu, Zhou, Jiang, Zhang, Wang, 2020",
+            ("client", "none"),
         ),
     )
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from kinfolk.privacy import accounting
 from kinfolk.privacy.accounting import BudgetError, Case
 from kinfolk.privacy.gates import CHOICE, GRADIENT
 from kinfolk.privacy.levels import INBOX_KINDS, Budget, PrivacyLevel, Terms
-from kinfolk.privacy.mechanisms import ExactMin, ExactSum, GaussianSum, NoisyMin, Sampling, coin_rate
+from kinfolk.privacy.mechanisms import ExactMin, ExactSum, GaussianSum, LaplaceSum, NoisyMin, Sampling, coin_rate
 
 SMALL_MODEL = 2000
 """Up to this many weights, computing on all rows of a client is cheaper than gathering a batch."""
@@ -69,12 +70,16 @@ def terms_for(
     places = accounting.capacity(clients, cohort_rate, count, delta)
     places = places if 2 * places <= clients else None
     overflow = _overflow(clients, cohort_rate, places)
+    if level.noise == "laplace":
+        scale = level.noise_multiplier or accounting.laplace_multiplier(level.epsilon or 1.0, count, level.relation, level.tasks_per_person)
+        noisy = LaplaceSum(np.float32(level.clip), np.float32(scale), Sampling(np.float32(1)), level.relation)
+        return Terms(data, chooser, replace(noisy, group=level.tasks_per_person))
     if level.noise_multiplier is not None or not count:
         noise = level.noise_multiplier or 1.0
     else:
         assert level.epsilon is not None
         (noise,) = accounting.noise_multipliers(
-            [Case(level.epsilon, delta, count, cohort_rate, level.relation, overflow)]
+            [Case(level.epsilon, delta, count, cohort_rate, level.relation, overflow, group=level.tasks_per_person)]
         )
     inbox = GaussianSum(
         np.float32(level.clip),
@@ -83,6 +88,7 @@ def terms_for(
         np.float32(overflow),
         sampled_here=False,
         relation=level.relation,
+        group=level.tasks_per_person,
     )
     return Terms(data, chooser, inbox)
 

@@ -23,7 +23,7 @@ from kinfolk.privacy.flow import (
     must_be_clean,
     must_be_counters,
 )
-from kinfolk.privacy.gates import CHOICE, MIXTURE, DataGate, Inbox
+from kinfolk.privacy.gates import CHOICE, MIXTURE, SECOND_MOMENT, SQUARES, DataGate, Inbox
 from kinfolk.privacy.levels import CLEAN as MUST_BE_CLEAN
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
@@ -180,7 +180,11 @@ def _check_server(
 
     def usual(kind: str, public: Any, *rest: Any) -> Any:
         inbox = Inbox(*rest, level != "client")  # type: ignore[call-arg]
-        return inbox.mix(public)[0] if kind == MIXTURE else inbox.sum()[0]
+        if kind == MIXTURE:
+            return inbox.mix(public)[0]
+        if kind in (SECOND_MOMENT, SQUARES):
+            return (inbox.second_moment() if kind == SECOND_MOMENT else inbox.squares())[0]
+        return inbox.sum()[0]
 
     if level == "client":
         must_be_as_usual(server, usual, arguments[2:], labels[2:])

@@ -14,8 +14,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.privacy import clipping
-from kinfolk.privacy.mechanisms import Chooser, Mechanism
+from kinfolk.covariance import fits
+from kinfolk.covariance.prior import Prior
+from kinfolk.models import Dense
+from kinfolk.privacy import clipping, moments
+from kinfolk.privacy.mechanisms import Chooser, ExactSum, LaplaceSum, Mechanism
 from kinfolk.privacy.release import Meter, PrivacyError
 
 if TYPE_CHECKING:
@@ -25,6 +28,8 @@ GRADIENT = "gradient"
 CHOICE = "choice"
 UPDATE = "update"
 MIXTURE = "mixture"
+SECOND_MOMENT = "second_moment"
+SQUARES = "squares"
 
 
 @jax.tree_util.register_dataclass
@@ -67,6 +72,28 @@ class DataGate:
         expected = self._mechanism.sampling.rate * self.size
         return trees.scale(1 / expected, total), replace(self, _meter=meter)
 
+    def solve(self, ridge: Value, prior: Prior | None = None) -> tuple[Array, DataGate]:
+        """This client's linear model in closed form, as a matrix (features and a constant) x outputs.
+
+        Without a prior: ridge regression (logistic regression for binary outcomes, squared error of indicators for
+        classes). With one: averaged over its candidates by evidence, and checked against the former by leaving rows
+        out. Refused where looking at data must be paid for.
+        """
+        layers = self._model.layers
+        if not isinstance(self._mechanism, ExactSum):
+            raise PrivacyError("solve() reads raw rows: at example level use gradient()")
+        if len(layers) != 1 or not isinstance(layers[0], Dense):
+            raise ValueError("solve() is for linear models: use model='linear', 'logistic' or 'softmax'")
+        rows, outputs = self._rows, layers[0].outputs
+        ones = jnp.ones((*rows.mask.shape, 1), jnp.float32)
+        x = jnp.concatenate([rows.x.reshape(*rows.mask.shape, -1).astype(jnp.float32), ones], axis=1)
+        classes = self._model.outcome == "classes"
+        y = jax.nn.one_hot(rows.y, outputs) if classes else rows.y.astype(jnp.float32)[:, None]
+        binary = self._model.outcome == "binary"
+        if prior is None:
+            return fits.alone(x, y, rows.mask, ridge, binary), self
+        return fits.solve(x, y, rows.mask, prior, ridge, binary), self
+
     def choose(self, candidates: Params, active: Value = True) -> tuple[Array, DataGate]:
         """The number of the candidate (along the leading axis) that fits this client's examples best, or nearly."""
 
@@ -95,6 +122,11 @@ class Inbox:
     """For every client, the expected weight with which it takes part; public. What means are divided by."""
     round: Array
     messages_are_clean: bool = field(metadata={"static": True})
+
+    @property
+    def laplace(self) -> bool:
+        """Whether the noise is Laplace's; public."""
+        return isinstance(self._mechanism, LaplaceSum)
 
     @property
     def clients(self) -> int:
@@ -133,6 +165,26 @@ class Inbox:
         total, inbox = self._query(MIXTURE, clipping.rows(contribution), relation / widest, active)
         divisors = jnp.maximum(relation @ self.expected, 1e-6) / widest
         return jax.tree.map(lambda leaf: leaf / divisors.reshape(-1, *(1,) * (leaf.ndim - 1)), total), inbox
+
+    def second_moment(self, active: Value = True) -> tuple[Array, Inbox]:
+        """The (noisy) weighted sum of W W^T, W (features x outputs) a client's message clipped to the clip norm K.
+
+        Noise is symmetric, with deviation `deviation` on the diagonal and 1/sqrt(2) of that off it.
+        """
+        total, inbox = self._query(SECOND_MOMENT, moments.second_moments(), (), active)
+        return moments.matrix_of(total, self._messages.shape[1]), inbox
+
+    def squares(self, active: Value = True) -> tuple[Array, Inbox]:
+        """The diagonal of the second moment alone, released far more cheaply: one value per feature."""
+        return self._query(SQUARES, moments.squares(), (), active)
+
+    @property
+    def deviation(self) -> Array:
+        """Of the noise in a second moment or in squares: their bound K^2 times the noise multiplier; public."""
+        own = self._mechanism
+        if isinstance(own, ExactSum):
+            return jnp.float32(0)
+        return jnp.asarray(own.noise_multiplier * jnp.square(own.clip), jnp.float32)
 
     def stack(self) -> Message:
         """All messages, one row per client. Refused where messages are private."""

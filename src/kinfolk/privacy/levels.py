@@ -10,16 +10,17 @@ from dataclasses import dataclass, field
 
 import jax
 
-from kinfolk.privacy.gates import CHOICE, GRADIENT, MIXTURE, UPDATE
+from kinfolk.privacy.gates import CHOICE, GRADIENT, MIXTURE, SECOND_MOMENT, SQUARES, UPDATE
 from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, RELATIONS, Chooser, Mechanism
 
 LEVELS = ("example", "client", "none")
+NOISES = ("gaussian", "laplace")
 UNITS = {"example": "one example of a client", "client": "one whole client", "none": "nothing"}
 CLEAN = {"example": ("message", "personal", "shared"), "client": ("shared",), "none": ()}
 """Which outputs of a round must not depend on data except through a release."""
 DATA_KINDS = {"example": (GRADIENT, CHOICE), "client": (), "none": ()}
 """Kinds of release at a client's data gate."""
-INBOX_KINDS = {"example": (), "client": (UPDATE, MIXTURE), "none": ()}
+INBOX_KINDS = {"example": (), "client": (UPDATE, MIXTURE, SECOND_MOMENT, SQUARES), "none": ()}
 """Kinds of release at the aggregator's inbox."""
 
 
@@ -59,6 +60,11 @@ class PrivacyLevel:
     """Largest loss of one example that a choice takes into account."""
     budgets: dict[str, Budget] = field(default_factory=dict)
     """Budgets of single clients, by id (example level)."""
+    noise: str = "gaussian"
+    """`laplace` (client level, everybody in every round): pure epsilon, for methods whose only release allows it."""
+    tasks_per_person: int = 1
+    """In how many clients one person's data may be. The accounts add up: at client level the noise protects a person
+    in that many clients at once; at example level the statement gives the epsilon of the dearest of them together."""
 
     def __post_init__(self) -> None:
         if self.level not in LEVELS:
@@ -88,6 +94,17 @@ class PrivacyLevel:
         if not (self.choice_epsilon > 0 and self.choice_bound > 0):
             raise ValueError(
                 f"choice_epsilon={self.choice_epsilon}, choice_bound={self.choice_bound}: both are above 0"
+            )
+        if self.noise not in NOISES:
+            raise ValueError(f"noise={self.noise!r} is not one of {NOISES}")
+        if self.noise == "laplace" and (self.level != "client" or self.cohort is not None):
+            raise ValueError("noise='laplace' is for level='client' without a cohort: use noise='gaussian'")
+        if not self.tasks_per_person >= 1:
+            raise ValueError(f"tasks_per_person={self.tasks_per_person} must be at least 1")
+        if self.tasks_per_person > 1 and self.cohort is not None:
+            raise ValueError(
+                f"tasks_per_person={self.tasks_per_person} has no account with cohort={self.cohort:g}: coins of several "
+                "clients would protect one person; leave the cohort out"
             )
         if self.budgets and self.level != "example":
             raise ValueError("budgets of single clients exist at level='example' only")

@@ -16,7 +16,7 @@ from jax import Array
 
 from kinfolk import trees
 from kinfolk.privacy.clipping import GRID_STEPS, Sum
-from kinfolk.privacy.release import Meter, Secret, release
+from kinfolk.privacy.release import Meter, PrivacyError, Secret, release
 from kinfolk.types import Tree, Value
 
 COIN_STEPS = 2**23
@@ -37,6 +37,8 @@ class Cost:
     relation: str = "zero_out"
     delta: float = 0.0
     """Probability per use that a sample overflows its capacity; it comes out of delta."""
+    group: int = 1
+    """In how many units one protected person may be: it moves a sum that many times as far."""
 
 
 @jax.tree_util.register_dataclass
@@ -87,6 +89,7 @@ class GaussianSum:
     overflow: Value = 0.0
     sampled_here: bool = field(default=True, metadata={"static": True})
     relation: str = field(default="zero_out", metadata={"static": True})
+    group: int = field(default=1, metadata={"static": True})
 
     def __call__(
         self, kind: str, meter: Meter, what: Sum, public: Tree, units: Tree, mask: Array, active: Value = True
@@ -96,14 +99,15 @@ class GaussianSum:
             if own.sampled_here:
                 units, mask = own.sampling.batch(secret.coins, units, mask)
             clip = jnp.asarray(own.clip, jnp.float32)
+            bound = clip if what.degree == 1 else clip**what.degree
             weights = mask.astype(jnp.float32)
             if secret.integers is not None:
                 total = what.on_grid(args, units, weights, clip)
                 return jax.tree.map(
-                    lambda leaf: leaf.astype(jnp.float32) * (clip / GRID_STEPS), _shift(total, secret.integers)
+                    lambda leaf: leaf.astype(jnp.float32) * (bound / GRID_STEPS), _shift(total, secret.integers)
                 )
             total = what.clipped(args, units, weights, clip)
-            return _shift(total, own.noise_multiplier * clip * jax.random.normal(secret.noise, (trees.size(total),)))
+            return _shift(total, own.noise_multiplier * bound * jax.random.normal(secret.noise, (trees.size(total),)))
 
         return release(kind, body, meter, (units, mask), self, public, active)
 
@@ -111,9 +115,46 @@ class GaussianSum:
         values = (self.noise_multiplier, self.sampling.rate, self.overflow)
         columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(v, float)) for v in values))
         return [
-            Cost("gaussian", float(z), float(rate), self.relation, float(overflow))
+            Cost("gaussian", float(z), float(rate), self.relation, float(overflow), self.group)
             for z, rate, overflow in zip(*columns, strict=True)
         ]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class LaplaceSum:
+    """A sum of clipped contributions plus Laplace noise: pure epsilon, best for a single release of few values.
+
+    It needs contributions that are bounded in L1, and refuses all others. Everybody takes part: there is no sampling.
+    """
+
+    clip: Value
+    noise_multiplier: Value
+    """Scale of the noise divided by the bound of a contribution."""
+    sampling: Sampling = Sampling()
+    relation: str = field(default="zero_out", metadata={"static": True})
+    group: int = field(default=1, metadata={"static": True})
+
+    def __call__(
+        self, kind: str, meter: Meter, what: Sum, public: Tree, units: Tree, mask: Array, active: Value = True
+    ) -> tuple[Tree, Meter]:
+        if not what.within_l1:
+            raise PrivacyError(f"Laplace noise does not fit a release of kind={kind!r}: use noise='gaussian'")
+        if meter.tape and meter.tape.mode == "noise":
+            raise PrivacyError("Laplace noise has no exact sampler yet: use noise='gaussian', or a seed to simulate")
+
+        def body(secret: Secret, private: tuple[Tree, Array], own: LaplaceSum, args: Tree) -> Tree:
+            units, mask = private
+            clip = jnp.asarray(own.clip, jnp.float32)
+            total = what.clipped(args, units, mask.astype(jnp.float32), clip)
+            noise = jax.random.laplace(secret.noise, (trees.size(total),), jnp.float32)
+            return _shift(total, own.noise_multiplier * clip**what.degree * noise)
+
+        return release(kind, body, meter, (units, mask), self, public, active)
+
+    def costs(self) -> list[Cost]:
+        noise = np.atleast_1d(np.asarray(self.noise_multiplier, float))
+        return [Cost("laplace", float(z), 1.0, self.relation, group=self.group) for z in noise]
 
 
 def _shift(tree: Tree, by: Array) -> Tree:
@@ -209,7 +250,7 @@ class ExactMin:
         return []
 
 
-Mechanism = GaussianSum | ExactSum
+Mechanism = GaussianSum | LaplaceSum | ExactSum
 """What stands at a gate: called with a kind of release, a meter, what to sum, its public arguments, the units (whose
 leading axis is the privacy unit), a mask and an `active` flag, it returns the (noisy) sum and the meter, with one more
 use if it was private. `costs` has the cost of one use for each party; it is empty when there is nothing to pay for.
