@@ -172,7 +172,7 @@ class Inbox:
         Noise is symmetric, with deviation `deviation` on the diagonal and 1/sqrt(2) of that off it.
         """
         total, inbox = self._query(SECOND_MOMENT, moments.second_moments(), (), active)
-        return moments.matrix_of(total, self._messages.shape[1]), inbox
+        return moments.symmetric(total), inbox
 
     def squares(self, active: Value = True) -> tuple[Array, Inbox]:
         """The diagonal of the second moment alone, released far more cheaply: one value per feature."""

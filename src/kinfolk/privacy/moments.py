@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from kinfolk.privacy.clipping import Sum, clip_one, to_grid
@@ -18,12 +17,8 @@ from kinfolk.types import Tree
 
 
 def second_moments() -> Sum:
-    """The sum of weight * W W^T over units (W, weight, ...), as the vector that `matrix_of` reads.
-
-    In that vector entries off the diagonal are multiplied by sqrt(2), so that its norm is the Frobenius norm and plain
-    isotropic noise is symmetric noise with 1/sqrt(2) of the deviation off the diagonal.
-    """
-    return _sum(lambda models: vector_of(jnp.einsum("mdo,meo->de", models, models)), within_l1=False)
+    """The sum of weight * W W^T over units (W, weight, ...). The norm of a matrix is its Frobenius norm."""
+    return _sum(lambda models: jnp.einsum("mdo,meo->de", models, models), within_l1=False)
 
 
 def squares() -> Sum:
@@ -65,20 +60,6 @@ def _weighted(units: Tree) -> Array:
     return jnp.sqrt(weights)[:, None, None] * models
 
 
-def vector_of(matrix: Array) -> Array:
-    """The upper triangle of a symmetric matrix as a vector with the same norm."""
-    rows, columns = np.triu_indices(matrix.shape[0])
-    return jnp.where(rows == columns, jnp.float32(1), jnp.sqrt(jnp.float32(2))) * matrix[rows, columns]
-
-
-def outer_vector(w: Array) -> Array:
-    """The upper triangle of `w w^T` as a vector whose norm is |w|^2."""
-    return vector_of(jnp.outer(w, w))
-
-
-def matrix_of(vector: Array, size: int) -> Array:
-    """The symmetric matrix that `vector_of` took apart."""
-    rows, columns = np.triu_indices(size)
-    entries = vector / jnp.where(rows == columns, jnp.float32(1), jnp.sqrt(jnp.float32(2)))
-    upper = jnp.zeros((size, size), vector.dtype).at[rows, columns].set(entries)
-    return upper + upper.T - jnp.diag(jnp.diag(upper))
+def symmetric(matrix: Array) -> Array:
+    """The symmetric part. Independent noise of deviation s on all entries leaves s on the diagonal, s/sqrt(2) off it."""
+    return (matrix + matrix.T) / 2

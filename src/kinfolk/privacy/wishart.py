@@ -14,7 +14,6 @@ from jax import Array
 
 from kinfolk.privacy import clipping
 from kinfolk.privacy.mechanisms import Cost, GaussianSum
-from kinfolk.privacy.moments import matrix_of, outer_vector
 from kinfolk.privacy.release import Meter, PrivacyError
 from kinfolk.types import Value
 
@@ -44,6 +43,21 @@ class SymmetricGaussian:
 
     def costs(self) -> list[Cost]:
         return [Cost("gaussian", float(np.asarray(self.noise_multiplier)))]
+
+
+def outer_vector(w: Array) -> Array:
+    """The upper triangle of `w w^T` as a vector whose norm is |w|^2."""
+    rows, columns = np.triu_indices(w.shape[0])
+    factor = jnp.where(rows == columns, jnp.float32(1), jnp.sqrt(jnp.float32(2)))
+    return factor * w[rows] * w[columns]
+
+
+def matrix_of(vector: Array, size: int) -> Array:
+    """The symmetric matrix that `outer_vector` took apart."""
+    rows, columns = np.triu_indices(size)
+    entries = vector / jnp.where(rows == columns, jnp.float32(1), jnp.sqrt(jnp.float32(2)))
+    upper = jnp.zeros((size, size), vector.dtype).at[rows, columns].set(entries)
+    return upper + upper.T - jnp.diag(jnp.diag(upper))
 
 
 @jax.tree_util.register_dataclass
