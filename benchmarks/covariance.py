@@ -155,7 +155,9 @@ def privacy(repetitions: int) -> dict[str, Any]:
         def setting(epsilon: float, pattern: str = pattern) -> dict[str, float]:
             return found_settings(pattern, "gaussian", epsilon)
 
-        curves = compare(data, trial, pattern, RIDGE, 30, 30, lambda ridge: iterative(pattern), setting)
+        curves = compare(
+            data, trial, pattern, RIDGE, 30, 30, lambda ridge, pattern=pattern: iterative(pattern), setting
+        )
         result[pattern] = curves
         draw(
             f"covariance_privacy_{pattern}",
@@ -312,9 +314,8 @@ def cost(repetitions: int) -> dict[str, Any]:
 def attack(repetitions: int) -> dict[str, Any]:
     """From the other clients' output models only: the published algorithm, and the sound one."""
     del repetitions
-    from kinfolk.privacy.outputs import problems
-
     from kinfolk.privacy.attack import attack as play
+    from kinfolk.privacy.outputs import problems
 
     confidence = 1 - 1e-4 / len(problems())
     return {

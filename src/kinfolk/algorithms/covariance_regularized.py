@@ -63,8 +63,8 @@ class CovarianceRegularized:
         shrunk = how(model, shared["moment"], self.step_size * self.strength, self.shift * shared["deviation"])
         shrunk = jnp.where(shared["known"] > 0, shrunk, model)
         number = jnp.asarray(gate.round, jnp.float32)
-        ahead = (number - 1) / (number + 2) if self.accelerated else jnp.float32(0)
-        start = shrunk + jnp.maximum(ahead, 0) * (shrunk - before)
+        ahead = number / (number + 3) if self.accelerated else jnp.float32(0)  # (t - 1) / (t + 2), t from 1
+        start = shrunk + ahead * (shrunk - before)
         trained, gate = descend(as_params(start), gate, self.step_size)
         moved = jnp.concatenate([trained[0]["weights"], trained[0]["bias"][None]])
         return moved, (moved, shrunk), gate

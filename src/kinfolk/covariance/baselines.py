@@ -117,8 +117,8 @@ def averaged(key: Array, x: Array, y: Array, ridge: Value, noise: Value = 0.0) -
 def output_sensitivity(rows: int, ridge: float, lipschitz: float = 1.0) -> float:
     """L2 sensitivity of a regularised fit to one example: 2 L / (n reg), for rows of norm 1 and an L-Lipschitz loss.
 
-    `ridge` is the penalty beside a *mean* loss. The squared error is L-Lipschitz only where |w x - y| <= L: with targets
-    and predictions in [-1/2, 1/2] that is L = 1, and predictions would have to be cut to it.
+    `ridge` is the penalty beside a *mean* loss. The squared error is L-Lipschitz only where |w x - y| <= L: L = 1 with
+    targets and predictions in [-1/2, 1/2], to which predictions would have to be cut.
     """
     return 2 * lipschitz / (rows * ridge)
 

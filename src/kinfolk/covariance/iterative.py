@@ -59,7 +59,7 @@ class Iterative:
             shrunk = self.shrunk(key, models, level)
             shrunk = shrunk / (1 + self.step_size * self.ridge)
             ahead = (number - 1) / (number + 2) if self.accelerated else jnp.float32(0)
-            first = shrunk + jnp.maximum(ahead, 0) * (shrunk - before)
+            first = shrunk + ahead * (shrunk - before)
             return (first - self.step_size * gradient(first), shrunk), None
 
         rounds = levels.shape[0]

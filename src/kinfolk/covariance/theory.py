@@ -18,7 +18,7 @@ def gaussian_spectral_norm(features: int, deviation: float) -> float:
 
 
 def wishart_spectral_norm(features: int, scale: float) -> float:
-    """About the largest eigenvalue of Wishart noise with features + 1 degrees of freedom and a multiple of the identity.
+    """About the largest eigenvalue of Wishart noise: features + 1 degrees of freedom, `scale` times the identity.
 
     All of its eigenvalues are positive: unlike Gaussian noise it also adds about (features + 1) scale everywhere.
     """
@@ -61,13 +61,13 @@ def smallest_epsilon(features: int, clients: int, rank: int, delta: float) -> fl
     return math.sqrt(2 * math.log(1.25 / delta)) * math.sqrt(features / 2) * rank / clients
 
 
-def published_rates(features: int, clients: int, epsilon: float, accelerated: bool = False) -> dict[str, float]:
-    """Exponents of the paper's utility bounds, up to constants and logarithms, for low-rank and group-sparse models.
+def iterative_rates(features: int, clients: int, epsilon: float, accelerated: bool = False) -> dict[str, float]:
+    """How the iterative method's excess error scales, up to constants and logarithms, by a rough argument of our own.
 
-    We could not check the paper's bounds against its text. These follow from its noise: an error in the proximal step
-    of the order of the noise's spectral norm (low-rank, d K^2 / epsilon) or of one of its entries (group-sparse,
-    K^2 / epsilon) per sqrt(m) of the models' norm, balanced against the optimisation error after T rounds, 1/T or
-    1/T^2, with epsilon / sqrt(T) for each round.
+    The paper's text was not at hand, so its bounds are not repeated here. A noisy proximal step is off by the noise's
+    spectral norm (low-rank: about d K^2 / epsilon) or one of its entries (group-sparse: K^2 / epsilon), per sqrt(m) of
+    all models' norm; this is balanced against the optimisation error after T rounds, 1/T or (accelerated) 1/T^2, with
+    epsilon / sqrt(T) for each round.
     """
     power = 2 if accelerated else 1
 

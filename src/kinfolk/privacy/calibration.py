@@ -71,7 +71,9 @@ def terms_for(
     places = places if 2 * places <= clients else None
     overflow = _overflow(clients, cohort_rate, places)
     if level.noise == "laplace":
-        scale = level.noise_multiplier or accounting.laplace_multiplier(level.epsilon or 1.0, count, level.relation, level.tasks_per_person)
+        scale = level.noise_multiplier or accounting.laplace_multiplier(
+            level.epsilon or 1.0, count, level.relation, level.tasks_per_person
+        )
         noisy = LaplaceSum(np.float32(level.clip), np.float32(scale), Sampling(np.float32(1)), level.relation)
         return Terms(data, chooser, replace(noisy, group=level.tasks_per_person))
     if level.noise_multiplier is not None or not count:

@@ -103,8 +103,8 @@ class PrivacyLevel:
             raise ValueError(f"tasks_per_person={self.tasks_per_person} must be at least 1")
         if self.tasks_per_person > 1 and self.cohort is not None:
             raise ValueError(
-                f"tasks_per_person={self.tasks_per_person} has no account with cohort={self.cohort:g}: coins of several "
-                "clients would protect one person; leave the cohort out"
+                f"tasks_per_person={self.tasks_per_person} has no account with cohort={self.cohort:g}, as coins of "
+                "several clients would protect one person: leave the cohort out"
             )
         if self.budgets and self.level != "example":
             raise ValueError("budgets of single clients exist at level='example' only")

@@ -61,5 +61,5 @@ def _weighted(units: Tree) -> Array:
 
 
 def symmetric(matrix: Array) -> Array:
-    """The symmetric part. Independent noise of deviation s on all entries leaves s on the diagonal, s/sqrt(2) off it."""
+    """The symmetric part. Independent noise of deviation s on all entries leaves s/sqrt(2) off the diagonal."""
     return (matrix + matrix.T) / 2
