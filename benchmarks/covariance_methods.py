@@ -115,8 +115,8 @@ def search_iterative(
     """Strength, clip, shift and rounds with the smallest mean error on repetitions that are used for nothing else."""
     start = jax.vmap(lambda x, y: baselines.ridge_alone(x, y, ridge))(data.x, data.y)
     norm = float(jnp.linalg.norm(start, axis=-1).mean())
-    shifts = (0.0, 0.5, 1.0) if base.noise == "gaussian" else (0.0,)
-    strengths, clips = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), (0.03 * norm, 0.1 * norm, 0.3 * norm, norm)
+    shifts = (-0.4, 0.0, 0.5, 1.0) if base.noise == "gaussian" else (0.0,)
+    strengths, clips = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), norm * np.array([0.03, 0.1, 0.3, 0.5, 1.0])
     grid = list(itertools.product(strengths, clips, shifts))
     columns = [jnp.asarray(column, jnp.float32) for column in zip(*grid, strict=True)]
 
@@ -135,7 +135,7 @@ def search_iterative(
         test = (data.test_x, data.test_y, data.test_mask)
         found = np.asarray(tried(levels, data.keys(77), start, data.x, data.y, data.mask, *test))
         index = int(np.nanargmin(found))
-        strength, clip, shift = grid[index]
+        strength, clip, shift = (float(value) for value in grid[index])
         setting = {"strength": strength, "clip": clip, "shift": shift, "rounds": turns}
         best = min(best, (float(found[index]), setting), key=lambda pair: pair[0])
     return best[1]

@@ -79,6 +79,7 @@ def train(
     `kinfolk train --seed 0` simulates on the built-in data; `kinfolk train experiment.toml` runs a file.
     """
     from kinfolk import train as training
+    from kinfolk.algorithms import REGISTRY
 
     _use_data(data_dir)
     if resume is not None:
@@ -89,7 +90,9 @@ def train(
         if config is not None:
             experiment = load(config)
         else:
-            options = {"step_size": step_size} | ({"strength": strength} if strength is not None else {})
+            known = REGISTRY[method].options() if method in REGISTRY else {}
+            options = {"step_size": step_size} if "step_size" in known else {}
+            options |= {"strength": strength} if strength is not None else {}
             experiment = Experiment(
                 name=method,
                 seed=seed,
@@ -134,7 +137,8 @@ def compare(
         if name not in REGISTRY:
             raise ConfigError(f"method={name!r} is not one of {', '.join(REGISTRY)}")
         entry = REGISTRY[name]
-        options = {"step_size": step_size} | ({"strength": strength} if "strength" in entry.options() else {})
+        given = {"step_size": step_size, "strength": strength}
+        options = {key: value for key, value in given.items() if key in entry.options()}
         experiment = Experiment(
             name=name,
             seed=seed,

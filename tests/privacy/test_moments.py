@@ -125,7 +125,7 @@ def test_laplace_noise_refuses_what_is_not_bounded_in_l1_and_exact_noise() -> No
     with pytest.raises(PrivacyError, match="second_moment"):
         own.second_moment()
     with pytest.raises(PrivacyError, match="Laplace"):
-        LaplaceSum(jnp.float32(1), jnp.float32(1))("sum", own._meter, clipping.rows(lambda _, u: u), (), values, ONES)
+        LaplaceSum(jnp.float32(1), jnp.float32(1))("sum", own._meter, clipping.rows(lambda _, u: u), (), values, jnp.ones(2, bool))
     taped = inbox(LaplaceSum(jnp.float32(1), jnp.float32(1)), jax.random.key(0), values, Tape({}, "noise"))
     with pytest.raises(PrivacyError, match="exact sampler"):
         taped.squares()

@@ -34,7 +34,8 @@ class CovarianceRegularized:
     strength: Value = 0.1
     step_size: Value = 0.5
     shift: Value = 1.0
-    """Added to the eigenvalues, in units of the noise's edge: so much noise means so little shrinking."""
+    """Added to the eigenvalues, in units of the noise's edge: above 0, strong noise means little shrinking, as in
+    training alone; below 0, what may be noise is cut off."""
     accelerated: bool = field(default=True, metadata={"static": True})
     pattern: str = field(default="low_rank", metadata={"static": True})
 

@@ -134,7 +134,7 @@ def _logistic(x: Array, y: Array, mask: Array, basis: Array, candidates: tuple[A
             return chance, spread, hessian
 
         def step(weights: Array, _: None) -> tuple[Array, None]:
-            chance, _, hessian = curvature(weights)
+            chance, hessian = curvature(weights)[::2]
             slope = scaled.T @ jnp.where(mask, chance - y[:, 0], 0) + ridge * weights
             move = cho_solve(cho_factor(hessian, lower=True), slope)
             return weights - move / jnp.maximum(1, jnp.linalg.norm(move) / 5), None

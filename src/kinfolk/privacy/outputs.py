@@ -7,6 +7,8 @@ and hold the noisy second moment, from which they subtract what is theirs.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -15,7 +17,9 @@ from kinfolk.covariance.iterative import Iterative
 from kinfolk.privacy import accounting
 from kinfolk.privacy.accounting import Case
 from kinfolk.privacy.attack import Problem, Rule
-from kinfolk.privacy.mechanisms import Cost
+from kinfolk.privacy.mechanisms import Cost, LaplaceSum
+from kinfolk.privacy.moments import squares
+from kinfolk.privacy.release import new_meter
 
 AMOUNT = 0.5
 """Step size times strength: what is taken off every singular value. Public, like all hyper-parameters."""
@@ -61,6 +65,30 @@ def output_models(noise: str, epsilon: float, delta: float) -> Problem:
     rule = None if sound else Rule(np.zeros(1), np.ones(1), ROOM, likely_present=False)
     name = "covariance sharing, output models" + ("" if sound else ", as published")
     return Problem(name, "client", "output_models", claim, delta, observe, rule, private=sound)
+
+
+def covariance_outputs(epsilon: float = 2.0, delta: float = 0.01) -> Problem:
+    """The sound iterative method, through the other clients' output models."""
+    return replace(output_models("gaussian", epsilon, delta), name="covariance_outputs")
+
+
+def covariance_outputs_as_published(epsilon: float = 0.1, delta: float = 1e-5) -> Problem:
+    """The published iterative method, likewise."""
+    return replace(output_models("wishart_as_published", epsilon, delta), name="covariance_outputs_as_published")
+
+
+def laplace_squares(epsilon: float = 1.0, delta: float = 1e-6) -> Problem:
+    """One release of squared models with Laplace noise: all of the canary's is in one feature."""
+    mechanism = LaplaceSum(jnp.float32(2), jnp.float32(accounting.laplace_multiplier(epsilon, 1)))
+
+    def observe(key: Array, present: Array, noise: Array) -> Array:
+        changed = replace(mechanism, noise_multiplier=noise * mechanism.noise_multiplier)
+        units = (100 * jnp.eye(4, 3, dtype=jnp.float32)[:, :, None], jnp.ones(4), jnp.arange(4))
+        mask = jnp.ones(4, bool).at[0].set(present > 0)
+        return changed("squares", new_meter(key, ("squares",)), squares(), (), units, mask)[0]
+
+    claim = accounting.epsilon([(cost, 1) for cost in mechanism.costs()], delta)
+    return Problem("laplace_squares", "client", "published", claim, delta, observe)
 
 
 def problems() -> list[Problem]:
