@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -53,19 +54,28 @@ def error(models: Array, x: Array, y: Array, mask: Array) -> Array:
     return missed / (jnp.where(mask, jnp.square(y - mean), 0).sum() / mask.sum())
 
 
+_iterative = jax.jit(Iterative.run)
+_ridge, _lasso, _trace, _groups, _relationship, _averaged = (
+    jax.jit(function)
+    for function in (
+        baselines.ridge_alone,
+        baselines.lasso_alone,
+        baselines.trace_norm,
+        baselines.group_lasso,
+        baselines.relationship,
+        baselines.averaged,
+    )
+)
+"""Compiled once, whatever the settings."""
+
 Fit = Callable[[Array, Array, Array, Array], Array]
 """`fit(key, x, y, mask)`: the models of all clients in one repetition."""
 
 
 def errors(data: Repetitions, fit: Fit, seed: int = 0) -> np.ndarray:
     """Test error of each repetition; one repetition at a time, so that memory stays small."""
-
-    @jax.jit
-    def one(key: Array, x: Array, y: Array, mask: Array, tx: Array, ty: Array, tm: Array) -> Array:
-        return error(fit(key, x, y, mask), tx, ty, tm)
-
     parts = zip(data.keys(seed), data.x, data.y, data.mask, data.test_x, data.test_y, data.test_mask, strict=True)
-    return np.array([float(one(*part)) for part in parts])
+    return np.array([float(error(fit(key, x, y, mask), *test)) for key, x, y, mask, *test in parts])
 
 
 def whole_noise(epsilon: float, delta: float, uses: int = 1) -> float:
@@ -78,7 +88,7 @@ def fit_one_shot(epsilon: float, delta: float, ridge: float, pattern: str, lapla
 
 
 def fit_alone(ridge: float) -> Fit:
-    return lambda key, x, y, mask: baselines.ridge_alone(x, y, ridge)
+    return lambda key, x, y, mask: _ridge(x, y, ridge)
 
 
 def levels_for(epsilon: float, delta: float, rounds: int, noise: str, weights: np.ndarray | None) -> np.ndarray:
@@ -99,14 +109,29 @@ def fit_iterative(
 ) -> Fit:
     """From every client's own ridge fit, which is free, with settings that a search has found."""
     own = {name: value for name, value in found.items() if name != "rounds"}
-    settings = replace(settings, **own)  # type: ignore[arg-type]
+    settings = jax.tree.map(jnp.float32, replace(settings, **own))  # type: ignore[arg-type]
     levels = levels_for(epsilon, delta, int(found["rounds"]), settings.noise, weights)
     levels = jnp.asarray(levels, jnp.float32)
 
     def fit(key: Array, x: Array, y: Array, mask: Array) -> Array:
-        return settings.run(key, x, y, mask, levels, baselines.ridge_alone(x, y, ridge))
+        return _iterative(settings, key, x, y, mask, levels, _ridge(x, y, ridge))
 
     return fit
+
+
+@jax.jit
+def _tried(
+    base: Iterative, columns: Any, levels: Array, keys: Array, start: Array, x: Array, y: Array, mask: Array, test: Any
+) -> Array:
+    """The mean error of every setting, one after another."""
+
+    def setting(one: tuple[Array, Array, Array]) -> Array:
+        strength, clip, shift = one
+        own = replace(base, strength=strength, clip=clip, shift=shift)
+        models = jax.vmap(own.run, in_axes=(0, 0, 0, 0, None, 0))(keys, x, y, mask, levels, start)
+        return jax.vmap(error)(models, *test).mean()
+
+    return jax.lax.map(setting, columns)
 
 
 def search_iterative(
@@ -120,20 +145,11 @@ def search_iterative(
     grid = list(itertools.product(strengths, clips, shifts))
     columns = [jnp.asarray(column, jnp.float32) for column in zip(*grid, strict=True)]
 
-    @jax.jit
-    def tried(levels: Array, keys: Array, start: Array, x: Array, y: Array, mask: Array, *test: Array) -> Array:
-        def setting(strength: Array, clip: Array, shift: Array) -> Array:
-            own = replace(base, strength=strength, clip=clip, shift=shift)
-            models = jax.vmap(own.run, in_axes=(0, 0, 0, 0, None, 0))(keys, x, y, mask, levels, start)
-            return jax.vmap(error)(models, *test).mean()
-
-        return jax.lax.map(lambda one: setting(*one), tuple(columns))
-
     best: tuple[float, dict[str, float]] = (np.inf, {})
     for turns in rounds:
         levels = jnp.asarray(levels_for(epsilon, delta, turns, base.noise, None), jnp.float32)
-        test = (data.test_x, data.test_y, data.test_mask)
-        found = np.asarray(tried(levels, data.keys(77), start, data.x, data.y, data.mask, *test))
+        test, keys = (data.test_x, data.test_y, data.test_mask), data.keys(77)
+        found = np.asarray(_tried(base, tuple(columns), levels, keys, start, data.x, data.y, data.mask, test))
         index = int(np.nanargmin(found))
         strength, clip, shift = (float(value) for value in grid[index])
         setting = {"strength": strength, "clip": clip, "shift": shift, "rounds": turns}
@@ -148,23 +164,23 @@ def search(data: Repetitions, make: Callable[[float], Fit], grid: Sequence[float
 
 
 def fit_lasso(strength: float) -> Fit:
-    return lambda key, x, y, mask: baselines.lasso_alone(x, y, strength)
+    return lambda key, x, y, mask: _lasso(x, y, strength)
 
 
 def fit_trace(strength: float) -> Fit:
-    return lambda key, x, y, mask: baselines.trace_norm(x, y, strength)
+    return lambda key, x, y, mask: _trace(x, y, strength)
 
 
 def fit_groups(strength: float) -> Fit:
-    return lambda key, x, y, mask: baselines.group_lasso(x, y, strength)
+    return lambda key, x, y, mask: _groups(x, y, strength)
 
 
 def fit_relationship(strength: float, noise: float = 0.0) -> Fit:
-    return lambda key, x, y, mask: baselines.relationship(key, x, y, strength, 1e-3, noise)
+    return lambda key, x, y, mask: _relationship(key, x, y, strength, 1e-3, noise)
 
 
 def fit_averaged(ridge: float, noise: float = 0.0) -> Fit:
-    return lambda key, x, y, mask: baselines.averaged(key, x, y, ridge, noise)
+    return lambda key, x, y, mask: _averaged(key, x, y, ridge, noise)
 
 
 def relationship_noise(epsilon: float, delta: float, rows: int, ridge: float, rounds: int = 3) -> float:

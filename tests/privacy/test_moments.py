@@ -124,8 +124,9 @@ def test_laplace_noise_refuses_what_is_not_bounded_in_l1_and_exact_noise() -> No
     own = inbox(LaplaceSum(jnp.float32(1), jnp.float32(1)), jax.random.key(0), values)
     with pytest.raises(PrivacyError, match="second_moment"):
         own.second_moment()
+    plain, present = clipping.rows(lambda _, unit: unit), jnp.ones(2, bool)
     with pytest.raises(PrivacyError, match="Laplace"):
-        LaplaceSum(jnp.float32(1), jnp.float32(1))("sum", own._meter, clipping.rows(lambda _, u: u), (), values, jnp.ones(2, bool))
+        LaplaceSum(jnp.float32(1), jnp.float32(1))("sum", own._meter, plain, (), values, present)
     taped = inbox(LaplaceSum(jnp.float32(1), jnp.float32(1)), jax.random.key(0), values, Tape({}, "noise"))
     with pytest.raises(PrivacyError, match="exact sampler"):
         taped.squares()

@@ -57,6 +57,7 @@ def moment_of(models: Array, pattern: str = "low_rank") -> Array:
     return unit.T @ unit if pattern == "low_rank" else jnp.square(unit).sum(axis=0)
 
 
+@partial(jax.jit, static_argnums=(4, 5))
 def prior_from(
     key: Array, moment: Array, noise_multiplier: Value, clients: Value, pattern: str = "low_rank", laplace: bool = False
 ) -> Prior:
