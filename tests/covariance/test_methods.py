@@ -19,10 +19,11 @@ from kinfolk.data.federation import Federation, from_rows
 from kinfolk.data.multitask import Tasks, synthetic_tasks
 from kinfolk.experiment import ConfigError, Experiment, ModelChoice, Phase, Training
 from kinfolk.jobs import Job, as_sweep
-from kinfolk.privacy import groups
+from kinfolk.privacy import accounting, groups
 from kinfolk.privacy.check_all import small_rows, small_terms
 from kinfolk.privacy.checks import check_round
 from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level, none
+from kinfolk.privacy.mechanisms import Cost
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.simulation import engine
 from kinfolk.simulation.engine import State
@@ -255,3 +256,8 @@ def test_group_privacy() -> None:
 def test_what_is_not_private_says_so() -> None:
     assert Iterative(noise="wishart_as_published").label == WARNING == "NOT PRIVATE"
     assert Iterative().label == ""
+    z = schedules.noise_multipliers(2.0, schedules.shares("growing", 5, power=0.4))
+    spent = accounting.epsilon([(cost, 1) for cost in Iterative().costs(z.tolist())], 1e-5)
+    assert spent == pytest.approx(accounting.epsilon([(Cost("gaussian", 2.0), 1)], 1e-5), rel=1e-6)
+    with pytest.raises(PrivacyError, match=WARNING):
+        Iterative(noise="wishart_as_published").costs([0.1])

@@ -6,6 +6,7 @@ squares and one full gradient step per round. Private runs belong behind the gat
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import jax
@@ -14,7 +15,9 @@ from jax import Array
 
 from kinfolk.covariance.shrink import shrink, shrink_features
 from kinfolk.privacy.clipping import clip_one
+from kinfolk.privacy.mechanisms import Cost
 from kinfolk.privacy.moments import symmetric
+from kinfolk.privacy.release import PrivacyError
 from kinfolk.types import Value
 
 NOISES = ("gaussian", "wishart_as_published", "none")
@@ -42,6 +45,12 @@ class Iterative:
     def label(self) -> str:
         """What to print beside results: a warning where they are not private."""
         return WARNING if self.noise == "wishart_as_published" else ""
+
+    def costs(self, levels: Sequence[float]) -> list[Cost]:
+        """What the releases cost, one per round. Refused for the published noise: no ledger can be charged for it."""
+        if self.noise == "gaussian":
+            return [Cost("gaussian", float(level)) for level in levels]
+        raise PrivacyError(f"noise={self.noise!r} is {WARNING}: there is nothing a ledger could be charged")
 
     def run(self, key: Array, x: Array, y: Array, mask: Array, levels: Array, start: Array) -> Array:
         """Every client's model after `len(levels)` rounds, from `start` (clients, features).
