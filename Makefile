@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: run test test-all check format bench lock clean
+.PHONY: run test test-all check format docs bench lock clean
 
 run: $(READY)
 	$(BIN)/kinfolk compare
@@ -25,6 +25,10 @@ format: $(READY)
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
+# The documentation, in site/index.html; a warning is an error.
+docs: $(READY)
+	$(BIN)/python -m mkdocs build --strict
+
 bench: $(READY)
 	$(BIN)/python benchmarks/school.py
 
@@ -41,4 +45,4 @@ $(READY): requirements.lock pyproject.toml
 	@touch $(READY)
 
 clean:
-	rm -rf .venv runs .pytest_cache .ruff_cache
+	rm -rf .venv runs site .pytest_cache .ruff_cache

@@ -21,9 +21,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from kinfolk.building import as_sweep
 from kinfolk.data.school import SCALINGS
 from kinfolk.experiment import DataChoice, Experiment, Phase, Training
-from kinfolk.jobs import Job, as_sweep, prepare
+from kinfolk.jobs import Job, prepare
 from kinfolk.privacy import calibration
 from kinfolk.privacy.levels import example_level
 from kinfolk.simulation import engine

@@ -91,6 +91,8 @@ def test_train_from_a_file_and_resume_a_finished_run(kinfolk: Any, tmp_path: Pat
         ("train --data nowhere --json", "data='nowhere'"),
         ("train missing.toml --json", "missing.toml cannot be read"),
         ("train --resume nowhere --json", "not a run directory"),
+        ("report nowhere --json", "not a run directory"),
+        ("report nowhere --format docx --json", "format='docx'"),
         ("plan --rows 10 --json", "exactly one"),
         ("plan --rows 10 --rounds 3 --epsilon 1 --json", "belong to the other level"),
         ("plan --level none --json", "level='none'"),

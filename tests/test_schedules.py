@@ -24,7 +24,8 @@ def test_a_step_size_of_zero_stops_training() -> None:
     import jax
     import jax.numpy as jnp
 
-    from kinfolk.jobs import as_sweep, prepare
+    from kinfolk.building import as_sweep
+    from kinfolk.jobs import prepare
     from kinfolk.simulation import engine
 
     stopping = Phase("fedavg", 4, {"step_size": {"start": 0.1, "factor": 0.0, "every": 2}})

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from kinfolk.cli_attack import attack
+from kinfolk.cli_report import report
 from kinfolk.experiment import ConfigError, DataChoice, Experiment, Phase, Training, load
 from kinfolk.privacy.levels import PrivacyLevel
 
@@ -44,6 +45,7 @@ DataDir = Annotated[Path | None, typer.Option(help="Directory with data files; a
 
 
 app.command()(attack)
+app.command()(report)
 
 
 def emit(command: str, value: dict[str, Any]) -> None:

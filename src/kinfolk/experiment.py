@@ -18,6 +18,8 @@ from typing import Any
 
 from kinfolk.privacy.levels import PrivacyLevel, example_level
 
+WEIGHTS = ("uniform", "size", "precision")
+
 
 class ConfigError(ValueError):
     """A configuration that cannot be used, with the nearest one that can."""
@@ -30,6 +32,16 @@ class DataChoice:
     name: str = "synthetic_schools"
     scaling: str = "bounds"
     test_fraction: float = 0.2
+    pooled: bool = False
+    """All clients' rows put together, as if one client had them: a reference that no federation can have."""
+
+
+@dataclass(frozen=True)
+class Afterwards:
+    """What every client does alone with its model after the last round: free at client level."""
+
+    method: str = "fine_tune"
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,15 +62,19 @@ class Training:
     epochs: int = 1
     """Passes over a client's data in a round."""
     weights: str = "uniform"
-    """Weights of the clients in a mean: uniform, or by (public) size."""
+    """Weights of the clients in a mean: uniform, by (public) size, or by the precision that their noise leaves."""
+    tail: float = 0.0
+    """Share of the rounds, at the end, over which a client's models are averaged; 0 keeps the last one. It is free."""
 
     def __post_init__(self) -> None:
         if self.batch_size is not None and self.batch_size < 1:
             raise ConfigError(f"batch_size={self.batch_size} must be at least 1")
         if self.epochs < 1:
             raise ConfigError(f"epochs={self.epochs} must be at least 1")
-        if self.weights not in ("uniform", "size"):
-            raise ConfigError(f"weights={self.weights!r} is not one of ('uniform', 'size')")
+        if self.weights not in WEIGHTS:
+            raise ConfigError(f"weights={self.weights!r} is not one of {WEIGHTS}")
+        if not 0 <= self.tail <= 1:
+            raise ConfigError(f"tail={self.tail} must lie between 0 and 1: it is a share of the rounds")
 
 
 @dataclass(frozen=True)
@@ -89,6 +105,7 @@ class Experiment:
     training: Training = Training()
     privacy: PrivacyLevel = field(default_factory=lambda: example_level(epsilon=3.0))
     phases: tuple[Phase, ...] = (Phase(),)
+    afterwards: Afterwards | None = None
 
     def __post_init__(self) -> None:
         if self.seeds < 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import numpy as np
 
 from kinfolk import trees
 from kinfolk.jobs import Job, check_job
+from kinfolk.privacy.accounting import times
 from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.privacy.gates import CHOICE
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS
@@ -24,15 +26,22 @@ def release_size(job: Job) -> int:
     return max((size for check in job.checks for size in check.sizes.values()), default=1)
 
 
-def with_fresh_noise(job: Job, state: State, rounds: int) -> State:
-    """Meters with new keys from the operating system, counters at zero, and exact noise for `rounds` rounds."""
+def with_fresh_noise(job: Job, state: State, length: int, phase: int, first: int, rounds: tuple[int, int]) -> State:
+    """Meters with new keys from the operating system, counters at zero, and exact noise for a chunk of rounds.
+
+    `length`: rounds that the tape is made for; `first`: the phase's first round.
+    """
 
     def keys(shape: tuple[int, ...]) -> jax.Array:
         words = np.frombuffer(os.urandom(8 * int(np.prod(shape))), np.uint32).reshape(*shape, 2)
         return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
 
     def fresh(meter: Meter, shapes: Tape | None) -> Meter:
-        tape = jax.tree.map(lambda shape: jnp.asarray(draw(shape))[None, None], shapes)
+        values = {
+            kind: jnp.asarray(draw(kind, shape))[None, None]
+            for kind, shape in (shapes.values if shapes else {}).items()
+        }
+        tape = Tape(values, "noise") if shapes else None
         return replace(
             meter,
             noise=keys(meter.noise.shape),
@@ -41,13 +50,17 @@ def with_fresh_noise(job: Job, state: State, rounds: int) -> State:
             tape=tape,
         )
 
-    def draw(shape: jax.ShapeDtypeStruct) -> np.ndarray:
+    def draw(kind: str, shape: Any) -> np.ndarray:
         mechanism = job.mechanism
         noise = np.array([cost.noise_multiplier for cost in mechanism.costs()] if mechanism else [1.0])
-        scale = noise.reshape(-1, *(1,) * (len(shape.shape) - 1)) if len(shape.shape) > 2 else noise[0]
-        return rounded_normal(GRID_STEPS * scale, shape.shape)
+        counted = job.uses[phase][kind][rounds[0] - first : rounds[1] - first]
+        scales = np.repeat(noise[:, None], shape.shape[-2], axis=1)  # places that nobody uses get noise too
+        for k, column in enumerate(counted.T):
+            factors = np.repeat(job.noise_factors(*rounds), column)
+            scales[k, : len(factors)] = [times(noise[k], factor) for factor in factors]
+        return rounded_normal(GRID_STEPS * scales.reshape(*shape.shape[:-1], 1), shape.shape)
 
-    own, theirs = tape_shapes(job, rounds)
+    own, theirs = tape_shapes(job, length)
     return replace(state, meters=fresh(state.meters, own), server=fresh(state.server, theirs))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,26 +13,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kinfolk import models, trees
-from kinfolk.algorithms import REGISTRY
-from kinfolk.data.federation import DataError, Federation
+from kinfolk import trees
+from kinfolk.building import build_afterwards, build_algorithm, build_model
+from kinfolk.data.federation import DataError, Federation, pooled
+from kinfolk.data.femnist import femnist
+from kinfolk.data.har import har
+from kinfolk.data.mnist import rotated_mnist
 from kinfolk.data.school import school
 from kinfolk.data.synthetic import synthetic_schools
-from kinfolk.experiment import ConfigError, DataChoice, Experiment, ModelChoice, Phase
+from kinfolk.experiment import ConfigError, DataChoice, Experiment
+from kinfolk.privacy.accounting import times
 from kinfolk.privacy.calibration import budget_of, terms_for
 from kinfolk.privacy.checks import RoundCheck, check_round
+from kinfolk.privacy.correlated import CorrelatedSum
 from kinfolk.privacy.gates import CHOICE, GRADIENT
 from kinfolk.privacy.ledger import Allowance
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, PrivacyLevel, Terms
-from kinfolk.privacy.mechanisms import Cost, GaussianSum
+from kinfolk.privacy.mechanisms import AdaptiveSum, Cost, ExactSum, GaussianSum
 from kinfolk.privacy.release import Tape
 from kinfolk.simulation.engine import Clients, Plan, count_uses
 from kinfolk.simulation.layout import lay_out
-from kinfolk.types import Algorithm, Model
+from kinfolk.types import Afterwards, Algorithm, Model
 
 DATASETS: dict[str, Callable[..., Federation]] = {
     "synthetic_schools": lambda scaling, **options: synthetic_schools(**options),
     "school": school,
+    "rotated_mnist": lambda scaling, test_fraction, seed: rotated_mnist(seed=seed),
+    "femnist": lambda scaling, test_fraction, seed: femnist(seed=seed),
+    "har": lambda scaling, test_fraction, seed: har(seed=seed),
 }
 SERVER = "the federation"
 """The party that pays at client level."""
@@ -53,6 +62,7 @@ class Job:
     """Per phase: releases of each kind, of shape (rounds, parties)."""
     checks: tuple[RoundCheck, ...]
     """Per phase."""
+    afterwards: Afterwards | None = None
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -63,18 +73,26 @@ class Job:
         return (SERVER,) if self.plan.level == "client" else self.ids
 
     @property
-    def mechanism(self) -> GaussianSum | None:
+    def mechanism(self) -> GaussianSum | AdaptiveSum | CorrelatedSum | None:
         """The mechanism that adds Gaussian noise."""
         found = self.terms.inbox if self.plan.level == "client" else self.terms.data
-        return found if isinstance(found, GaussianSum) else None
+        return None if isinstance(found, ExactSum) else found
 
-    def costs(self) -> dict[str, tuple[Cost, ...]]:
-        """For every kind of release, what one use costs each party."""
+    def costs(self, factor: float = 1.0) -> dict[str, tuple[Cost, ...]]:
+        """For every kind of release, what one use costs each party in rounds whose noise has this factor."""
+
+        def scaled(costs: list[Cost]) -> tuple[Cost, ...]:
+            return tuple(dataclasses.replace(c, noise_multiplier=times(c.noise_multiplier, factor)) for c in costs)
+
         if self.plan.level == "client":
-            return dict.fromkeys(INBOX_KINDS["client"], tuple(self.terms.inbox.costs()))
+            return dict.fromkeys(INBOX_KINDS["client"], scaled(self.terms.inbox.costs()))
         if self.plan.level == "none":
             return {}
-        return {GRADIENT: tuple(self.terms.data.costs()), CHOICE: tuple(self.terms.choice.costs())}
+        return {GRADIENT: scaled(self.terms.data.costs()), CHOICE: tuple(self.terms.choice.costs())}
+
+    def noise_factors(self, begin: int, end: int) -> np.ndarray:
+        """What the noise is multiplied by in these rounds."""
+        return np.take(np.asarray(self.terms.noise_factors), np.arange(begin, end), mode="clip")
 
     def budgets(self) -> dict[str, Allowance]:
         """What each party may spend; empty where noise was given instead of a budget."""
@@ -96,8 +114,9 @@ def prepare(experiment: Experiment, federations: Sequence[Federation] | None = N
         first = experiment.seed or 0
         federations = [load_data(experiment.data, seed) for seed in range(first, first + experiment.seeds)]
     data = federations[0]
-    model = build_model(experiment.model, data)
+    model = build_model(experiment.model, data.shape, data.outcome, data.classes)
     algorithms = tuple(build_algorithm(phase, level.level) for phase in experiment.phases)
+    afterwards = build_afterwards(experiment)
     sizes, training = data.train.sizes, experiment.training
     if level.cohort is not None and level.cohort > len(sizes):
         raise ConfigError(f"cohort={level.cohort:g} is more than the {len(sizes)} clients there are")
@@ -111,10 +130,12 @@ def prepare(experiment: Experiment, federations: Sequence[Federation] | None = N
         federations,
         batch_size=training.batch_size,
         epochs=training.epochs,
-        weights=training.weights,
+        by_size=training.weights == "size",
         most_blocks=1 if one_block else 4,
     )
-    plan = Plan(model, level.level, widths, most_steps)
+    tail_from = experiment.rounds - math.ceil(training.tail * experiment.rounds) if training.tail else None
+    _check_phases(model, experiment, algorithms)
+    plan = Plan(model, level.level, widths, most_steps, tail_from)
     nothing = {kind: np.zeros(len(sizes), int) for kind in (*DATA_KINDS[level.level], *INBOX_KINDS[level.level])}
     draft = terms_with(_without_budget(level), nothing)
     uses, begin = [], 0
@@ -122,10 +143,37 @@ def prepare(experiment: Experiment, federations: Sequence[Federation] | None = N
         one_seed = trees.row(clients, 0)
         uses.append(count_uses(plan, algorithm, draft, one_seed, range(begin, begin + phase.rounds)))
         begin += phase.rounds
-    total = {kind: np.concatenate([part[kind] for part in uses]).sum(axis=0) for kind in uses[0]}
+    total = {kind: np.concatenate([part[kind] for part in uses]) for kind in uses[0]}
     terms = terms_with(level, {**nothing, **total})
+    if training.weights == "precision":
+        clients = dataclasses.replace(
+            clients, weights=jnp.tile(precision_weights(terms, sizes, clients), (len(federations), 1))
+        )
     checks = tuple(check_job(plan, algorithm, terms, clients) for algorithm in algorithms)
-    return Job(experiment, federations, plan, algorithms, terms, clients, tests, tuple(uses), checks)
+    return Job(experiment, federations, plan, algorithms, terms, clients, tests, tuple(uses), checks, afterwards)
+
+
+def _check_phases(model: Model, experiment: Experiment, algorithms: tuple[Algorithm, ...]) -> None:
+    """A phase goes on from the shared state before it, so that must be one model."""
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    for phase, algorithm in zip(experiment.phases[:-1], algorithms, strict=False):
+        shared = jax.eval_shape(lambda p, algorithm=algorithm: algorithm.init(p, 2), params)
+        if jax.tree.structure(shared) != jax.tree.structure(params) or any(
+            a.shape != b.shape for a, b in zip(jax.tree.leaves(shared), jax.tree.leaves(params), strict=True)
+        ):
+            raise ConfigError(
+                f"{phase.method} does not end with one shared model, so no other phase can start from it. For warm "
+                "starts within clusters use ifca's own options (choosing_rounds, strength, alone_from)"
+            )
+
+
+def precision_weights(terms: Terms, sizes: np.ndarray, clients: Clients) -> np.ndarray:
+    """Weights inversely proportional to the noise variance of a client's mean gradient over a round; public, mean 1."""
+    if not isinstance(terms.data, GaussianSum):
+        raise ConfigError("weights='precision' needs noise at the clients (level='example'): use 'uniform' or 'size'")
+    expected = np.asarray(terms.data.sampling.rate) * sizes
+    precision = np.asarray(clients.steps)[0] * (expected / np.asarray(terms.data.noise_multiplier)) ** 2
+    return (precision / precision.mean()).astype(np.float32)
 
 
 def _without_budget(level: PrivacyLevel) -> PrivacyLevel:
@@ -158,43 +206,8 @@ def load_data(choice: DataChoice, seed: int) -> Federation:
     """A built-in data set, split by `seed`."""
     if choice.name not in DATASETS:
         raise DataError(f"data={choice.name!r} is not one of {sorted(DATASETS)}")
-    return DATASETS[choice.name](scaling=choice.scaling, test_fraction=choice.test_fraction, seed=seed)
-
-
-def build_model(choice: ModelChoice, data: Federation) -> Model:
-    """The model of that name, with inputs and outputs as the data has them."""
-    wanted = {"linear": "number", "logistic": "binary"}.get(choice.name, "classes")
-    if choice.name in ("linear", "logistic", "softmax", "cnn") and data.outcome != wanted:
-        raise ConfigError(f"model={choice.name!r} predicts {wanted}, but data {data.name!r} holds {data.outcome}")
-    if choice.name == "linear":
-        return models.linear(data.features)
-    if choice.name == "logistic":
-        return models.logistic(data.features)
-    if choice.name == "softmax":
-        return models.softmax(data.features, data.classes)
-    if choice.name == "mlp":
-        return models.mlp(data.features, max(1, data.classes), choice.hidden, data.outcome)
-    if choice.name == "cnn":
-        return models.cnn(data.train.x.shape[2], data.classes, choice.hidden)
-    raise ConfigError(f"model={choice.name!r} is not one of linear, logistic, softmax, mlp, cnn")
-
-
-def build_algorithm(phase: Phase, level: str) -> Algorithm:
-    """The phase's algorithm, if it may be used at this level."""
-    if phase.method not in REGISTRY:
-        raise ConfigError(f"method={phase.method!r} is not one of {', '.join(REGISTRY)}")
-    entry = REGISTRY[phase.method]
-    if level not in entry.levels:
-        raise ConfigError(f"{phase.method} cannot run at level={level!r}; it can at {', '.join(entry.levels)}")
-    try:
-        return entry.build(**phase.options)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{phase.method}: {error}") from None
-
-
-def as_sweep(tree: Any, points: int = 1) -> Any:
-    """Leaves as float32 arrays with a leading sweep axis, for the engine."""
-    return jax.tree.map(lambda leaf: jnp.broadcast_to(jnp.asarray(leaf, jnp.float32), (points, *np.shape(leaf))), tree)
+    federation = DATASETS[choice.name](scaling=choice.scaling, test_fraction=choice.test_fraction, seed=seed)
+    return pooled(federation) if choice.pooled else federation
 
 
 def releases_per_round(job: Job, phase: int) -> dict[str, int]:

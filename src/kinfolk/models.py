@@ -183,3 +183,11 @@ def cnn(side: int, classes: int, channels: tuple[int, ...] = (16, 32), width: in
         layers += [Conv(inputs, outputs, width), Relu(), MaxPool(2)]
         inputs, side = outputs, (side - width + 1) // 2
     return sequential((*layers, Flatten(), Dense(side * side * inputs, classes)), "classes")
+
+
+def error(model: Model, output: Array, y: Array) -> Array:
+    """One example's error: squared for numbers, 0 or 1 for labels."""
+    if model.outcome == "number":
+        return jnp.square(output - y)
+    guess = output > 0 if model.outcome == "binary" else jnp.argmax(output)
+    return (guess.astype(jnp.int32) != y.astype(jnp.int32)).astype(jnp.float32)

@@ -16,9 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from kinfolk import runs, trees
+from kinfolk.afterwards.self_select import SelfSelect
+from kinfolk.building import as_array, as_sweep
 from kinfolk.experiment import Experiment
 from kinfolk.fresh_noise import checked_for_release, release_size, with_fresh_noise
-from kinfolk.jobs import Job, as_sweep, prepare, releases_per_round
+from kinfolk.jobs import Job, prepare, releases_per_round
 from kinfolk.privacy import accounting
 from kinfolk.privacy.ledger import RELEASED, SIMULATED, Ledger, LedgerError, Line
 from kinfolk.privacy.levels import CLEAN
@@ -26,7 +28,7 @@ from kinfolk.privacy.mechanisms import Cost
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.privacy.statement import statement, text
 from kinfolk.runs import Run
-from kinfolk.simulation import engine
+from kinfolk.simulation import carry, engine
 from kinfolk.simulation.engine import State
 
 CHUNKS = 20
@@ -85,6 +87,72 @@ def resume(path: Path, *, ledger: Path | None = None, progress: Progress | None 
     return _go(job, where, path, progress)
 
 
+def export(experiment: Experiment, output: Path = Path("runs"), *, ledger: Path | None = None) -> Run:
+    """Makes a simulation ready for another machine: calibrated here, charged here, `private/job.npz` to be carried.
+
+    There `python -m kinfolk.simulation.carry job.npz result.npz` runs it; `merge` takes the result.
+    """
+    job = prepare(experiment)
+    if experiment.seed is None:
+        raise PrivacyError("a release draws its noise where its ledger is: give a seed, or run it here")
+    where = runs.create(output, experiment)
+    path = _default_ledger(job, where) if ledger is None else ledger
+    runs.write_json(where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **_identity(where)})
+    for check in job.checks:
+        check.require()
+    with Ledger(path) as book:
+        for chunk in _affordable(job, where, book, list(_chunks(job, 0)), False):
+            _charge(job, where, book, chunk, False)
+    with runs.writing(where.private / "job.npz"):
+        carry.save(parcel(job), where.private / "job.npz")
+    return where
+
+
+def parcel(job: Job) -> carry.Parcel:
+    """A prepared job as something that can be carried."""
+    data, plan = job.federations[0], job.plan
+    return carry.Parcel(
+        job.experiment.model,
+        data.shape,
+        data.outcome,
+        data.classes,
+        plan.level,
+        plan.widths,
+        plan.most_steps,
+        plan.tail_from,
+        tuple(phase.rounds for phase in job.experiment.phases),
+        job.experiment.seed or 0,
+        tuple(as_sweep(algorithm) for algorithm in job.algorithms),
+        as_sweep(job.terms),
+        job.clients,
+        job.tests,
+        None if job.afterwards is None else as_array(job.afterwards),
+    )
+
+
+def merge(path: Path, result: Path) -> Run:
+    """Takes the result of an exported run home: its meters must have counted what the ledger was charged."""
+    where = runs.open_run(path)
+    job = prepare(where.experiment())
+    rounds, last = job.experiment.rounds, len(job.experiment.phases) - 1
+    fresh = engine.start_all(job.plan, as_sweep(job.algorithms[last]), _keys(job))
+    models = job.afterwards is not None
+    like = replace(fresh, models=engine.all_models(as_sweep(job.algorithms[last]), fresh)) if models else fresh
+    with np.load(result, allow_pickle=False) as file:
+        leaves = [jnp.asarray(file[f"leaf{n}"]) for n in range(len(jax.tree.leaves(_kept(like))))]
+    state = _restored(fresh, jax.tree.unflatten(jax.tree.structure(_kept(like)), leaves))
+    with Ledger(Path(json.loads((where.private / "run.json").read_text())["ledger"])) as ledger:
+        charged, total = ledger.uses(where.name), _uses(job, state)
+        for kind, counted in total.items():
+            own = [charged.get((party, kind), 0) for party in job.parties]
+            if not (counted == np.array(own)).all():
+                raise PrivacyError(f"{result}: {kind} was used otherwise than charged; nothing is taken over")
+        _save(job, where, state, rounds)
+        runs.append_json(where.private / "metrics.jsonl", {"round": rounds, **_summary(measure(job, last, state))})
+        _finish(job, where, ledger, state, last, rounds)
+    return where
+
+
 def _identity(where: Run) -> dict[str, str]:
     """What must not change between the start of a run and its end."""
     text = (where.public / "experiment.toml").read_bytes()
@@ -107,6 +175,10 @@ def _refuse_bad_release(job: Job) -> None:
         return
     if level.epsilon is None:
         raise PrivacyError("a release needs a budget: give epsilon (besides noise_multiplier), or a seed to simulate")
+    if level.noise_bands > 1:
+        raise PrivacyError("correlated noise has no exact noise yet: give a seed to simulate, or noise_bands=1")
+    if job.experiment.data.pooled:
+        raise PrivacyError("pooled data are a reference for simulations: give a seed, or leave data.pooled out")
     if level.level == "example" and not data.scaling_is_private:
         raise PrivacyError(
             f"data {data.name!r} was scaled with raw statistics ({data.scaling}), which no account covers: scale by "
@@ -126,7 +198,8 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None) -> R
             _require_charged(job, where, ledger, done)
         for chunk in _affordable(job, where, ledger, list(_chunks(job, done)), released):
             if chunk.phase != phase:
-                state, phase = _enter_phase(job, chunk.phase, state), chunk.phase
+                state = engine.enter_phase(job.plan, as_sweep(job.algorithms[chunk.phase]), state)
+                phase = chunk.phase
             _charge(job, where, ledger, chunk, released)
             state = _compute(job, chunk, state, released)
             done = chunk.end
@@ -135,8 +208,39 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None) -> R
             runs.append_json(where.private / "metrics.jsonl", {"round": done, **_summary(numbers)})
             if progress:
                 progress(done, job.experiment.rounds, _summary(numbers))
+        if job.afterwards is not None:
+            state = _personalise(job, where, phase, state)
+            after = {"round": done, "afterwards": True, **_summary(measure(job, phase, state))}
+            runs.append_json(where.private / "metrics.jsonl", after)
         _finish(job, where, ledger, state, phase, done)
     return where
+
+
+def _personalise(job: Job, where: Run, phase: int, state: State) -> State:
+    """What clients do alone after the last round, and who gained or lost by sharing (which nobody else may see)."""
+
+    def with_step(step: Any) -> State:
+        algorithm, terms = as_sweep(job.algorithms[phase]), as_sweep(job.terms)
+        return engine.personalise(job.plan, as_array(step), algorithm, terms, job.clients, state)
+
+    after = with_step(job.afterwards)
+    if isinstance(job.afterwards, SelfSelect):
+        alone = measure(job, phase, with_step(replace(job.afterwards, rule="alone")))["error"]
+        chosen = measure(job, phase, after)["error"]
+        runs.write_json(where.private / "self_selection.json", gains(alone, chosen))
+    return after
+
+
+def gains(alone: np.ndarray, chosen: np.ndarray) -> dict[str, float]:
+    """How many clients (mean over seeds) do better than alone, and how many lose anything, or more than 5 %."""
+    return {
+        "clients": int(alone.shape[1]),
+        "gained": float((chosen < alone).sum(axis=1).mean()),
+        "lost": float((chosen > alone).sum(axis=1).mean()),
+        "lost_more_than_5_percent": float((chosen > 1.05 * alone).sum(axis=1).mean()),
+        "error_alone": float(alone.mean()),
+        "error": float(chosen.mean()),
+    }
 
 
 def _require_charged(job: Job, where: Run, ledger: Ledger, done: int) -> None:
@@ -177,6 +281,7 @@ def _chunk_rounds(job: Job) -> int:
 def _lines(job: Job, where: Run, chunk: Chunk, released: bool) -> list[Line]:
     noise = RELEASED if released else SIMULATED
     rounds = slice(chunk.begin - chunk.first, chunk.end - chunk.first)
+    factors = job.noise_factors(chunk.begin, chunk.end)
     return [
         Line(
             party,
@@ -189,8 +294,11 @@ def _lines(job: Job, where: Run, chunk: Chunk, released: bool) -> list[Line]:
             (chunk.begin, chunk.end),
             noise,
         )
+        for factor in dict.fromkeys(factors.tolist())
         for kind, counted in job.uses[chunk.phase].items()
-        for party, cost, uses in zip(job.parties, job.costs()[kind], counted[rounds].sum(axis=0), strict=True)
+        for party, cost, uses in zip(
+            job.parties, job.costs(factor)[kind], counted[rounds][factors == factor].sum(axis=0), strict=True
+        )
     ]
 
 
@@ -246,7 +354,7 @@ def _compute(job: Job, chunk: Chunk, state: State, released: bool) -> State:
     """Runs the chunk and compares the meters with what was charged."""
     algorithm, terms = as_sweep(job.algorithms[chunk.phase]), as_sweep(job.terms)
     if released:
-        state = with_fresh_noise(job, state, _chunk_rounds(job))
+        state = with_fresh_noise(job, state, _chunk_rounds(job), chunk.phase, chunk.first, (chunk.begin, chunk.end))
     before = _uses(job, state)
     state = engine.run_rounds(
         job.plan, algorithm, terms, job.clients, state, jnp.int32(chunk.begin), jnp.int32(chunk.end)
@@ -271,10 +379,7 @@ def _uses(job: Job, state: State) -> dict[str, np.ndarray]:
 
 def _start(job: Job, where: Run) -> tuple[State, int, int]:
     """The state to go on from, how many rounds it has behind it, and its phase."""
-    seed = job.experiment.seed
-    first = seed if seed is not None else int.from_bytes(os.urandom(4), "big")
-    numbers = jnp.arange(first, first + job.experiment.seeds, dtype=jnp.uint32)
-    keys = jax.vmap(lambda number: jax.random.key(number, impl="threefry2x32"))(numbers)
+    keys = _keys(job)
     checkpoint = where.private / "checkpoint.npz"
     if not checkpoint.exists():
         return engine.start_all(job.plan, as_sweep(job.algorithms[0]), keys), 0, 0
@@ -282,39 +387,33 @@ def _start(job: Job, where: Run) -> tuple[State, int, int]:
         done = int(file["round"])
     phase = next(c.phase for c in _chunks(job, 0) if c.begin < done <= c.end)
     fresh = engine.start_all(job.plan, as_sweep(job.algorithms[phase]), keys)
-    (shared, personal, uses, draws, server_uses, server_draws), _ = runs.read_tree(checkpoint, _kept(fresh))
-    shared, personal, uses, draws, server_uses, server_draws = jax.tree.map(
-        jnp.asarray, (shared, personal, uses, draws, server_uses, server_draws)
-    )
-    state = State(
-        shared,
-        personal,
-        replace(fresh.meters, uses=uses, draws=draws),
-        replace(fresh.server, uses=server_uses, draws=server_draws),
-    )
+    kept, _ = runs.read_tree(checkpoint, _kept(fresh))
+    state = _restored(fresh, jax.tree.map(jnp.asarray, kept))
     _publish(job, where, state, done)
     return state, done, phase
 
 
+def _keys(job: Job) -> jax.Array:
+    """One key per seed; a release's first key is thrown away before noise is drawn, and comes from the system."""
+    seed = job.experiment.seed
+    first = seed if seed is not None else int.from_bytes(os.urandom(4), "big")
+    numbers = jnp.arange(first, first + job.experiment.seeds, dtype=jnp.uint32)
+    return jax.vmap(lambda number: jax.random.key(number, impl="threefry2x32"))(numbers)
+
+
+def _restored(fresh: State, kept: Any) -> State:
+    """A state from what a checkpoint holds, and fresh keys."""
+    shared, personal, models, own, theirs = kept
+    meters, server = (
+        replace(meter, uses=uses, draws=draws, memory=memory)
+        for meter, (uses, draws, memory) in ((fresh.meters, own), (fresh.server, theirs))
+    )
+    return State(shared, personal, meters, server, models)
+
+
 def _kept(state: State) -> tuple[Any, ...]:
     """What a checkpoint holds: everything but keys and noise."""
-    meters, server = state.meters, state.server
-    return state.shared, state.personal, meters.uses, meters.draws, server.uses, server.draws
-
-
-def _enter_phase(job: Job, phase: int, state: State) -> State:
-    """The next phase's state: the shared state goes on where it has the same form, personal states start from it."""
-    algorithm = as_sweep(job.algorithms[phase])
-
-    def one(algorithm: Any, shared: Any) -> tuple[Any, Any]:
-        slots = jnp.arange(job.plan.clients, dtype=jnp.int32)
-        shared = algorithm.init(shared, job.plan.clients)
-        personal = jax.vmap(lambda slot: algorithm.init_client(shared, slot))(slots)
-        return shared, jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (job.plan.clients, *leaf.shape[1:])), personal)
-
-    seeds = jax.vmap(one, in_axes=(None, 0))
-    shared, personal = jax.vmap(seeds)(algorithm, state.shared)
-    return replace(state, shared=shared, personal=personal)
+    return carry.result_arrays(state)
 
 
 def _save(job: Job, where: Run, state: State, done: int) -> None:
@@ -354,7 +453,8 @@ def _summary(numbers: dict[str, np.ndarray]) -> dict[str, float]:
 def _finish(job: Job, where: Run, ledger: Ledger, state: State, phase: int, done: int) -> None:
     """Writes models, per-client results and the privacy statement."""
     released = job.experiment.seed is None
-    models = trees.row(state.personal, (0, 0))
+    algorithm = trees.row(as_sweep(job.algorithms[phase]), 0)
+    models = engine.final_models(algorithm, trees.row(state, (0, 0)))
     clean = "personal" in CLEAN[job.plan.level]
     runs.write_tree((where.public if clean else where.private) / "models.npz", models, ids=np.array(job.ids))
     runs.write_tree(
@@ -383,6 +483,7 @@ def _finish(job: Job, where: Run, ledger: Ledger, state: State, phase: int, done
         other_accounts=len(lines) < len([x for x in ledger.lines if x.data == data.name]),
     )
     result |= {"run": where.name, "rounds": done, "ledger": ledger.path.name}
+    result |= {"clients": len(job.ids), "outcome": data.outcome}
     if released:
         shutil.copyfile(ledger.path, where.public / "ledger.jsonl")
     runs.write_text(where.public / "statement.txt", text(result))

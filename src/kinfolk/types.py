@@ -73,3 +73,11 @@ class Algorithm(Protocol):
     def model(self, shared: Shared, personal: Personal) -> Params:
         """The model a client predicts with."""
         ...
+
+
+class Afterwards(Protocol):
+    """What a client does alone with its model after the last round, as a frozen dataclass that is a pytree."""
+
+    def __call__(self, common: Params, model: Params, gate: DataGate) -> Params:
+        """Its new model, from the one everybody may have, its own, and its examples (`gate.examples()`)."""
+        ...

@@ -16,7 +16,8 @@ from worlds import PAIRS, ROUNDS, with_changed_client, with_changed_row, world
 
 from kinfolk import runs, trees
 from kinfolk.algorithms import REGISTRY
-from kinfolk.jobs import as_sweep, check_job
+from kinfolk.building import as_sweep
+from kinfolk.jobs import check_job
 from kinfolk.privacy.check_all import check_registry
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS
 from kinfolk.privacy.replay import replay

@@ -12,13 +12,14 @@ import pytest
 
 from kinfolk import jobs, models, train
 from kinfolk.algorithms.empirical_bayes import EmpiricalBayes
+from kinfolk.building import as_sweep
 from kinfolk.covariance import baselines, schedules, theory
 from kinfolk.covariance.iterative import WARNING, Iterative
 from kinfolk.covariance.one_shot import in_chunks, one_shot
 from kinfolk.data.federation import Federation, from_rows
 from kinfolk.data.multitask import Tasks, synthetic_tasks
 from kinfolk.experiment import ConfigError, Experiment, ModelChoice, Phase, Training
-from kinfolk.jobs import Job, as_sweep
+from kinfolk.jobs import Job
 from kinfolk.privacy import accounting, groups
 from kinfolk.privacy.check_all import small_rows, small_terms
 from kinfolk.privacy.checks import check_round
@@ -137,7 +138,7 @@ def test_closed_form_fits_are_refused_at_example_level_and_for_deep_models() -> 
     with pytest.raises(ConfigError, match="cannot run at level='example'"):
         finished("empirical_bayes", example_level(1.0), data, 2)
     found = check_round(models.linear(3), "example", EmpiricalBayes(), small_terms("example"), small_rows(3), 1)
-    assert any("solve() reads raw rows" in text for text in found.violations)
+    assert any("show raw data" in text for text in found.violations)
     mlp = models.mlp(3, 1, (4,), "number")
     with pytest.raises(ValueError, match="linear models"):
         check_round(mlp, "client", EmpiricalBayes(), small_terms("client"), small_rows(3), 1)

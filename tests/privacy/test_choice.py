@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import jobs, train
+from kinfolk import jobs, models, train
 from kinfolk.data.federation import Federation, from_rows
 from kinfolk.experiment import Experiment, Phase, Training
 from kinfolk.privacy.accounting import BudgetError, epsilon
+from kinfolk.privacy.gates import DataGate, Rows
 from kinfolk.privacy.levels import client_level, example_level
-from kinfolk.privacy.mechanisms import Cost, NoisyMin
+from kinfolk.privacy.mechanisms import Cost, GaussianSum, NoisyMin
 from kinfolk.privacy.release import PrivacyError, new_meter
 
 
@@ -115,3 +116,21 @@ def test_a_release_with_private_choices_waits_for_exact_noise(tmp_path: Path, mo
 def test_the_account_of_a_choice() -> None:
     assert epsilon([(Cost("choice", 2.0), 1)], 1e-12) == pytest.approx(0.5, abs=0.01)
     assert epsilon([(Cost("choice", 2.0, relation="replace_one"), 1)], 1e-12) == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_choice_by_errors_counts_wrong_answers() -> None:
+    """The first candidate is nearly always right, and terribly sure when it is not: more loss, fewer errors."""
+    model = models.logistic(1)
+    x, y = jnp.array([[1.0], [1.0], [1.0], [-1.0]]), jnp.array([1, 1, 1, 1])
+    sure, unsure = ({"weights": jnp.array([[w]]), "bias": jnp.zeros(1)} for w in (50.0, -0.1))
+    candidates = jax.tree.map(lambda a, b: jnp.stack([a, b]), (sure,), (unsure,))
+
+    def chosen(score: str) -> int:
+        rows = Rows(x, y, jnp.ones(4, bool))
+        meter, chooser = new_meter(jax.random.key(0), ("choice",)), NoisyMin(1e6, 1e-9, score=score)
+        numbers = (jnp.float32(4), jnp.int32(1), jnp.int32(0))
+        gate = DataGate(rows, meter, GaussianSum(1.0, 1.0), chooser, *numbers, 1, model)
+        return int(gate.choose(candidates)[0])
+
+    assert chosen("error") == 0
+    assert chosen("loss") == 1

@@ -18,25 +18,32 @@ def descend(
     step_size: Value,
     towards: Params | None = None,
     strength: Value = 0.0,
+    held: bool = False,
 ) -> tuple[Params, DataGate]:
-    """One round's local gradient steps from `params`, each after a pull `towards` another model.
+    """One round's local gradient steps from `params`, after a pull `towards` another model.
 
-    The pull is data-free and implicit (a proximal step): `w <- c + (w - c) / (1 + step_size * strength)`, which is
-    stable for every strength; with an infinite one every step starts from the centre c. Step size and strength may be
-    schedules over rounds.
+    The pull is data-free and implicit (a proximal step): `w <- c + (w - c) / (1 + step_size * strength)`, once for each
+    step to come, which is stable for every strength; with an infinite one the steps start from the centre c, as in
+    federated averaging. With `held`, it comes before every single step instead, and holds the steps themselves back.
+    Step size and strength may be schedules over rounds.
     """
     step_size, strength = at(step_size, gate.round), at(strength, gate.round)
+    kept = 1 / (1 + step_size * strength)
+
+    def pulled(params: Params, kept: Value) -> Params:
+        if towards is None:
+            return params
+        return jax.tree.map(lambda w, centre: centre + kept * (w - centre), params, towards)
 
     def step(carry: tuple[Params, DataGate], number: Array) -> tuple[tuple[Params, DataGate], None]:
         params, gate = carry
         active = number < gate.steps
-        pulled = params
-        if towards is not None:
-            kept = 1 / (1 + step_size * strength)
-            pulled = jax.tree.map(lambda w, centre: centre + kept * (w - centre), params, towards)
-        gradient, gate = gate.gradient(pulled, active)
-        moved = trees.subtract(pulled, trees.scale(step_size, gradient))
+        start = pulled(params, kept) if held else params
+        gradient, gate = gate.gradient(start, active)
+        moved = trees.subtract(start, trees.scale(step_size, gradient))
         return (trees.choose(active, moved, params), gate), None
 
+    if not held:
+        params = pulled(params, kept ** gate.steps.astype(jnp.float32))
     (params, gate), _ = jax.lax.scan(step, (params, gate), jnp.arange(gate.most_steps, dtype=jnp.int32))
     return params, gate

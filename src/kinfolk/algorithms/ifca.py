@@ -33,6 +33,8 @@ class Ifca:
 
     choosing_rounds: Value = 5
     strength: Value = jnp.inf
+    alone_from: Value = jnp.inf
+    """From this round on the strength is 0: fine-tuning after training within clusters."""
     step_size: Value = 0.1
     spread: Value = 0.1
     """Standard deviation of the clusters' (public) starting points."""
@@ -63,7 +65,7 @@ class Ifca:
             gate,
             self.step_size,
             towards=centre,
-            strength=jnp.where(choosing, 0, self.strength),
+            strength=jnp.where(choosing | ~before(gate.round, self.alone_from), 0, self.strength),
         )
         place = jax.nn.one_hot(cluster, self.clusters, dtype=jnp.float32)
         move = trees.subtract(model, centre)

@@ -12,6 +12,7 @@ from jax import Array
 
 from kinfolk import trees
 from kinfolk.algorithms.descend import descend
+from kinfolk.algorithms.schedules import at
 from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Value
 
@@ -23,15 +24,17 @@ RULES = ("displacement", "increment")
 class MeanRegularized:
     """Minimises the mean over clients k of `loss_k(w_k) + strength/2 |w_k - w|^2`, w the mean of all w_k.
 
-    Strength 0 is training alone; with infinite strength every local step starts from the shared model, which for one
-    step a round is FedAvg. `rule` says what a client sends: its `displacement`
+    Strength 0 is training alone, infinite strength is federated averaging. `rule` says what a client sends: its
+    `displacement`
     from the shared model, which pulls a noisy mean back to the clients, or its own `increment` since the last time
-    (the paper's rule), under which the shared model walks off with the noise.
+    (the paper's rule), under which the shared model walks off with the noise. With `solved`, a linear model is not
+    stepped towards its regularised optimum but solved for (client level, where data are the client's own affair).
     """
 
     strength: Value = 1.0
     step_size: Value = 0.1
     rule: str = field(default="displacement", metadata={"static": True})
+    solved: bool = field(default=False, metadata={"static": True})
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
@@ -44,7 +47,10 @@ class MeanRegularized:
         return shared
 
     def client(self, shared: Params, personal: Params, gate: DataGate) -> tuple[Params, Params, DataGate]:
-        trained, gate = descend(personal, gate, self.step_size, towards=shared, strength=self.strength)
+        if self.solved:
+            trained = gate.solve(shared, at(self.strength, gate.round))
+        else:
+            trained, gate = descend(personal, gate, self.step_size, towards=shared, strength=self.strength)
         start = shared if self.rule == "displacement" else personal
         return trees.subtract(trained, start), trained, gate
 

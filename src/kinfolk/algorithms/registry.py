@@ -9,13 +9,17 @@ from kinfolk.algorithms.covariance_regularized import CovarianceRegularized
 from kinfolk.algorithms.ditto import Ditto
 from kinfolk.algorithms.empirical_bayes import EmpiricalBayes
 from kinfolk.algorithms.fedavg import FedAvg
+from kinfolk.algorithms.fedprox import FedProx
 from kinfolk.algorithms.fine_tune import FineTune
 from kinfolk.algorithms.ifca import Ifca
+from kinfolk.algorithms.joint import Joint
 from kinfolk.algorithms.local import Local
 from kinfolk.algorithms.mean_regularized import MeanRegularized
 from kinfolk.algorithms.mocha import Mocha
 from kinfolk.algorithms.relation_regularized import RelationRegularized
 from kinfolk.algorithms.schedules import Schedule
+from kinfolk.algorithms.shared_and_own import SharedAndOwn
+from kinfolk.algorithms.shared_layers import SharedLayers
 from kinfolk.privacy.levels import LEVELS
 from kinfolk.types import Algorithm
 
@@ -54,6 +58,21 @@ REGISTRY: dict[str, Entry] = {
             "Hu, Wu, Smith, 2021 (client level, PMTL); Liu, Hu, Wu, Smith, 2022 (example level, MR-MTL)",
         ),
         Entry("fine_tune", FineTune, "Averaging, then fine-tuning alone", "Liu, Hu, Wu, Smith, 2022"),
+        Entry("fedprox", FedProx, "FedProx", "Li et al., 2020"),
+        Entry("shared_and_own", SharedAndOwn, "PP-SGD: shared plus own weights", "Bietti et al., 2022"),
+        Entry(
+            "shared_layers",
+            SharedLayers,
+            "A shared representation with a personal head",
+            "Arivazhagan et al., 2019; Collins et al., 2021",
+        ),
+        Entry(
+            "joint",
+            Joint,
+            "Plain privacy for all personal models at once",
+            "figure 1 of Hu, Wu, Smith, 2021; for comparison",
+            ("client", "none"),
+        ),
         Entry("ditto", Ditto, "Ditto", "Li, Hu, Beirami, Smith, 2021"),
         Entry(
             "relation_regularized",

@@ -9,9 +9,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from kinfolk.privacy.gates import Rows
@@ -57,12 +58,26 @@ class Federation:
     """False when scaling looked at data outside the account."""
 
     @property
-    def features(self) -> int:
-        return int(np.prod(self.train.x.shape[2:]))
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one example, where features are one array."""
+        if not isinstance(self.train.x, np.ndarray):
+            raise DataError("features are several arrays: bring a model that reads them (models.from_functions)")
+        return self.train.x.shape[2:]
+
+
+def pooled(federation: Federation) -> Federation:
+    """One client with everybody's rows: what could be learned if data were not kept apart."""
+
+    def together(data: ClientData) -> ClientData:
+        keep = np.arange(data.y.shape[1])[None, :] < data.sizes[:, None]
+        x = jax.tree.map(lambda leaf: leaf[keep][None], data.x)
+        return ClientData(x, data.y[keep][None], np.array([int(keep.sum())]))
+
+    return replace(federation, ids=("everybody",), train=together(federation.train), test=together(federation.test))
 
 
 def from_rows(
-    x: np.ndarray,
+    x: Any,
     y: np.ndarray,
     clients: Sequence[str] | np.ndarray,
     *,
@@ -74,8 +89,12 @@ def from_rows(
     scaling: str = "none",
     scaling_is_private: bool = True,
 ) -> Federation:
-    """A federation from a table: each client's rows are split at random, by `seed`, into training and test rows."""
-    x, y, clients = np.asarray(x), np.asarray(y), np.asarray(clients)
+    """A federation from a table: each client's rows are split at random, by `seed`, into training and test rows.
+
+    `x` is an array with one row per example, or a dict of such arrays, for models that read several.
+    """
+    x = {name: np.asarray(part) for name, part in x.items()} if isinstance(x, dict) else np.asarray(x)
+    y, clients = np.asarray(y), np.asarray(clients)
     check_rows(x, y, clients)
     generator = np.random.default_rng(seed)
     parts = []
@@ -101,13 +120,15 @@ def from_rows(
     )
 
 
-def check_rows(x: np.ndarray, y: np.ndarray, clients: np.ndarray) -> None:
+def check_rows(x: Any, y: np.ndarray, clients: np.ndarray) -> None:
     """Refuses what would fail later, or silently: empty data, other lengths, text, NaN and infinite values."""
-    if not len(x):
+    parts = {f"x[{name!r}]": part for name, part in x.items()} if isinstance(x, dict) else {"x": x}
+    if not len(y):
         raise DataError("the data has no rows")
-    if not len(x) == len(y) == len(clients):
-        raise DataError(f"x has {len(x)} rows, y {len(y)} and clients {len(clients)}: they must agree")
-    for label, values in (("x", x), ("y", y)):
+    for label, values in parts.items():
+        if not len(values) == len(y) == len(clients):
+            raise DataError(f"{label} has {len(values)} rows, y {len(y)} and clients {len(clients)}: they must agree")
+    for label, values in (*parts.items(), ("y", y)):
         if values.dtype.kind not in "fiub":
             raise DataError(f"{label} holds {values.dtype} values: encode text as numbers first")
         bad = (
@@ -121,12 +142,16 @@ def check_rows(x: np.ndarray, y: np.ndarray, clients: np.ndarray) -> None:
             )
 
 
-def padded(x: np.ndarray, y: np.ndarray, rows: Sequence[np.ndarray]) -> ClientData:
+def padded(x: Any, y: np.ndarray, rows: Sequence[np.ndarray]) -> ClientData:
     """Rows of each client stacked; floats become float32, labels int32."""
     longest = max(1, *(len(own) for own in rows)) if rows else 1
-    dtype = np.float32 if x.dtype.kind == "f" else x.dtype
-    out_x = np.zeros((len(rows), longest, *x.shape[1:]), dtype)
-    out_y = np.zeros((len(rows), longest), np.float32 if y.dtype.kind == "f" else np.int32)
-    for k, own in enumerate(rows):
-        out_x[k, : len(own)], out_y[k, : len(own)] = x[own], y[own]
-    return ClientData(out_x, out_y, np.array([len(own) for own in rows]))
+
+    def stacked(values: np.ndarray, dtype: Any) -> np.ndarray:
+        out = np.zeros((len(rows), longest, *values.shape[1:]), dtype)
+        for k, own in enumerate(rows):
+            out[k, : len(own)] = values[own]
+        return out
+
+    features = jax.tree.map(lambda part: stacked(part, np.float32 if part.dtype.kind == "f" else part.dtype), x)
+    labels = stacked(y, np.float32 if y.dtype.kind == "f" else np.int32)
+    return ClientData(features, labels, np.array([len(own) for own in rows]))

@@ -8,7 +8,7 @@ import os
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,20 +18,21 @@ from kinfolk.data.federation import DataError
 Arrays = dict[str, np.ndarray]
 
 
-def load_arrays(name: str, url: str, convert: Callable[[bytes], Arrays], checksum: str) -> Arrays:
+def load_arrays(name: str, urls: Sequence[str], convert: Callable[..., Arrays], checksum: str) -> Arrays:
     """The arrays `x`, `y` and `client` of a data set: rows of all clients one after another.
 
     Read from `NAME.npz` in the directory that KINFOLK_DATA names; without one, from the user's cache, after a download
-    from the data set's home. A download is used only if its arrays have the expected checksum.
+    from the data set's home: `convert` gets the content of each file. A download is used only if its arrays have the
+    expected checksum.
     """
     named = os.environ.get("KINFOLK_DATA")
     path = (Path(named) if named else Path.home() / ".cache" / "kinfolk") / f"{name}.npz"
     if not path.exists():
         if named:
             raise DataError(f"{path.name} is not in {path.parent}: set KINFOLK_DATA (or --data-dir) to where it is")
-        arrays = convert(_download(name, url))
+        arrays = convert(*(_download(name, url) for url in urls))
         if (found := content_checksum(arrays)) != checksum:
-            raise DataError(f"{url} has changed (checksum {found[:12]}, expected {checksum[:12]}): it was not used")
+            raise DataError(f"{urls[0]} has changed (checksum {found[:12]}, expected {checksum[:12]}): it was not used")
         _keep(path, arrays)
         return arrays
     with np.load(path, allow_pickle=False) as file:

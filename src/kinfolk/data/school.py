@@ -24,7 +24,7 @@ def school(*, scaling: str = "bounds", test_fraction: float = 0.2, seed: int = 0
     """
     if scaling not in SCALINGS:
         raise DataError(f"scaling={scaling!r} is not one of {SCALINGS}")
-    arrays = load_arrays("school", HOME, from_matlab, CHECKSUM)
+    arrays = load_arrays("school", [HOME], from_matlab, CHECKSUM)
     x, y, client = arrays["x"][:, :27].astype(np.float32), arrays["y"], arrays["client"]
     if scaling == "bounds":
         x[:, 3:5] /= 100

@@ -6,10 +6,11 @@ pessimistically, noise multipliers are rounded up to what a float32 can hold.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import dp_accounting as dp
@@ -18,8 +19,10 @@ from dp_accounting import gaussian_mechanism, rdp
 from dp_accounting.pld import common, privacy_loss_distribution
 from scipy import optimize, special, stats
 
-from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, Cost
+from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER
+from kinfolk.privacy.release import Cost
 
+logging.getLogger("absl").addFilter(lambda record: "Excluding this order" not in record.getMessage())
 Charge = tuple[Cost, int]
 """A cost and how often it was paid."""
 
@@ -39,6 +42,14 @@ class BudgetError(ValueError):
     """A budget that cannot be met, with what would be."""
 
 
+def by_run(charges: Iterable[tuple[str, Cost, int]]) -> list[Charge]:
+    """Charges of several runs, each given with its run; a cost that covers many uses of a run is rounded up in each."""
+    counted: Counter[tuple[str, Cost]] = Counter()
+    for run, cost, uses in charges:
+        counted[run, cost] += uses
+    return [(cost, cost.covers * -(-uses // cost.covers)) for (_, cost), uses in counted.items()]
+
+
 def epsilon(charges: Iterable[Charge], delta: float, *, adaptive: bool = False) -> float:
     """The smallest epsilon we can prove for all charges together.
 
@@ -51,7 +62,7 @@ def epsilon(charges: Iterable[Charge], delta: float, *, adaptive: bool = False) 
     counted: Counter[Cost] = Counter()
     for cost, uses in charges:
         counted[cost] += uses
-    paid = tuple(sorted(((c, u) for c, u in counted.items() if u), key=repr))
+    paid = tuple(sorted(((replace(c, covers=1), -(-u // c.covers)) for c, u in counted.items() if u), key=repr))
     if not paid:
         return 0.0
     if len({cost.relation for cost, _ in paid}) > 1:
@@ -80,7 +91,7 @@ def epsilon_if_coins_are_seen(charges: Iterable[Charge], delta: float) -> float:
     A unit takes part in Binomial(uses, rate) rounds; given that number the releases are plain Gaussians, and delta is
     the mean over it. Several different costs are bounded as if every unit always took part.
     """
-    charges = [(cost, uses) for cost, uses in charges if uses]
+    charges = [(replace(cost, covers=1), -(-uses // cost.covers)) for cost, uses in charges if uses]
     costs = {cost for cost, _ in charges}
     if not charges:
         return 0.0
@@ -231,13 +242,26 @@ class Case:
     """Probability per use of a sample overflowing its capacity."""
     also: tuple[Charge, ...] = ()
     """Other charges that the same budget has to pay."""
+    factors: tuple[tuple[float, int], ...] = ()
+    """Where the noise changes from round to round: what it is multiplied by, and for how many of the uses."""
     group: int = 1
 
     def spent(self, noise_multiplier: float) -> float:
-        return epsilon([(self.cost(noise_multiplier), self.uses), *self.also], self.delta)
+        parts = self.factors or ((1.0, self.uses),)
+        return epsilon([*((self.cost(times(noise_multiplier, f)), u) for f, u in parts), *self.also], self.delta)
 
     def cost(self, noise_multiplier: float) -> Cost:
-        return Cost("gaussian", noise_multiplier, self.rate, self.relation, self.overflow, self.group)
+        return Cost("gaussian", noise_multiplier, self.rate, self.relation, self.overflow, group=self.group)
+
+    @property
+    def evenly(self) -> float:
+        """What to multiply noise by so that, without sampling, equal noise in all uses costs the same."""
+        return math.sqrt(sum(u / f**2 for f, u in self.factors) / self.uses) if self.factors else 1.0
+
+
+def times(noise_multiplier: float, factor: float) -> float:
+    """The product as a program in float32 computes it."""
+    return float(np.float32(noise_multiplier) * np.float32(factor))
 
 
 def laplace_multiplier(epsilon: float, uses: int, relation: str = "zero_out", group: int = 1) -> float:
@@ -255,7 +279,7 @@ def noise_multipliers(cases: Sequence[Case]) -> list[float]:
     """
     solved: dict[Case, float] = {}
     correction = 1.0
-    for case in sorted(set(cases), key=lambda c: (c.epsilon, c.delta, c.relation, c.uses, c.rate)):
+    for case in sorted(set(cases), key=lambda c: (c.epsilon, c.delta, c.relation, c.uses, c.rate, c.factors)):
         solved[case], correction = _solve(case, correction)
     return [solved[case] for case in cases]
 
@@ -265,7 +289,7 @@ def _solve(case: Case, correction: float) -> tuple[float, float]:
     _check_budget(case)
     left = case.delta - case.overflow * case.uses
     if case.rate == 1 and not case.also:
-        sigma = gaussian_mechanism.get_sigma_gaussian(case.epsilon, left) * math.sqrt(case.uses)
+        sigma = gaussian_mechanism.get_sigma_gaussian(case.epsilon, left) * math.sqrt(case.uses) * case.evenly
         z = _round_up(_usable(sigma * _distance(case.cost(1.0)), case))
         while case.spent(z) > case.epsilon:
             z = _round_up(z * (1 + 1e-7))
@@ -277,7 +301,8 @@ def _solve(case: Case, correction: float) -> tuple[float, float]:
     low, high = math.log(0.05), math.log(10 * LARGEST_NOISE_MULTIPLIER)
     guess: float = optimize.brentq(quick, low, high, xtol=1e-6) if quick(low) > 0 > quick(high) else 0.0  # type: ignore
     slope = min((quick(guess + 0.01) - quick(guess)) / 0.01, -0.3)
-    log_z, best, before = guess + math.log(correction) + TOLERANCE / 3, math.inf, None
+    start = math.log(correction * case.evenly)
+    log_z, best, before = guess + start + TOLERANCE / 3, math.inf, None
     for _ in range(20):
         z = _round_up(_usable(math.exp(log_z), case))
         log_z, miss = math.log(z), math.log(case.spent(z) / case.epsilon)
@@ -291,7 +316,7 @@ def _solve(case: Case, correction: float) -> tuple[float, float]:
         log_z = log_z - miss / slope + TOLERANCE / 3
     if not math.isfinite(best):
         raise BudgetError(f"no noise multiplier found for {case}: please report this with the settings used")
-    return best, best / math.exp(guess)
+    return best, best / (math.exp(guess) * case.evenly)
 
 
 def _round_up(value: float) -> float:

@@ -115,7 +115,7 @@ def set_up(algorithm: Algorithm, privacy: PrivacyLevel, *, batch_size: int | Non
     draft = terms_for(replace(privacy, epsilon=None, noise_multiplier=1.0), data.ids, sizes, batch_size, nothing, size)
     counted = engine.count_uses(plan, ZeroOut(algorithm, jnp.float32(1)), draft, clients, range(ROUNDS))
     totals = {kind: part.sum(axis=0) for kind, part in counted.items()}
-    terms = terms_for(privacy, data.ids, sizes, batch_size, {**nothing, **totals}, size)
+    terms = terms_for(privacy, data.ids, sizes, batch_size, {**nothing, **counted}, size)
     charges = tuple(
         (_cost(terms, level, kind), int(uses[-1 if len(uses) == 1 else TARGET])) for kind, uses in totals.items()
     )

@@ -5,14 +5,26 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+import jax
 import numpy as np
 
-from kinfolk.privacy import accounting
+from kinfolk.privacy import accounting, correlated
 from kinfolk.privacy.accounting import BudgetError, Case
+from kinfolk.privacy.correlated import CorrelatedSum
 from kinfolk.privacy.gates import CHOICE, GRADIENT
 from kinfolk.privacy.levels import INBOX_KINDS, Budget, PrivacyLevel, Terms
-from kinfolk.privacy.mechanisms import ExactMin, ExactSum, GaussianSum, LaplaceSum, NoisyMin, Sampling, coin_rate
+from kinfolk.privacy.mechanisms import (
+    AdaptiveSum,
+    ExactMin,
+    ExactSum,
+    GaussianSum,
+    LaplaceSum,
+    NoisyMin,
+    Sampling,
+    coin_rate,
+)
 
 SMALL_MODEL = 2000
 """Up to this many weights, computing on all rows of a client is cheaper than gathering a batch."""
@@ -29,25 +41,36 @@ def terms_for(
     """The mechanisms for a whole run.
 
     `sizes`: training examples of each client (public). `uses`: for every kind of release, how often each party makes
-    it over the whole run, counted on the program itself. `weights_count`: the number of weights of the model.
+    it, in the whole run or (rounds x parties) in every round, counted on the program itself. `weights_count`: the
+    number of weights of the model.
     """
+    uses = {kind: np.atleast_2d(counted) for kind, counted in uses.items()}
+    rounds = max((len(counted) for counted in uses.values()), default=1)
+    noise_factors, clip_factors = factors_of(level, rounds)
     check_deltas(level, ids, sizes)
     rates = np.array([coin_rate(batch_size / n) if batch_size else 1.0 for n in sizes])
     clients = len(sizes)
     cohort_rate = coin_rate(level.cohort / clients) if level.cohort else 1.0
     if level.level == "example":
-        counts = uses[GRADIENT]
+        counts = uses[GRADIENT].sum(axis=0)
         chooser = NoisyMin(
             np.full(clients, level.choice_bound, np.float32),
             np.full(clients, (2.0 if level.relation == "replace_one" else 1.0) / level.choice_epsilon, np.float32),
             level.relation,
+            level.choice_score,
         )
         deltas = np.array([budget_of(level, name, n)[1] for name, n in zip(ids, sizes, strict=True)])
         needed = [accounting.capacity(n, r, u, d) for n, r, u, d in zip(sizes, rates, counts, deltas, strict=True)]
         capacity = _worthwhile(max(needed), int(max(sizes)), weights_count)
         overflow = np.array([_overflow(int(n), r, capacity) for n, r in zip(sizes, rates, strict=True)])
-        choices = list(zip(chooser.costs(), uses[CHOICE].tolist(), strict=True))
-        noise = _noise(level, ids, sizes, rates, counts, overflow, choices)
+        if level.noise_bands > 1:
+            periods = np.array([max(1, n // batch_size) if batch_size else 1 for n in sizes])
+            data = _correlated(level, ids, sizes, periods, counts, uses[CHOICE])
+            inbox = ExactSum(Sampling(np.float32(cohort_rate)), sampled_here=False)
+            return Terms(data, chooser, inbox)
+        choices = list(zip(chooser.costs(), uses[CHOICE].sum(axis=0).tolist(), strict=True))
+        parts = [grouped(noise_factors, column) for column in uses[GRADIENT].T]
+        noise = _noise(level, ids, sizes, rates, counts, parts, overflow, choices)
         data = GaussianSum(
             np.full(clients, level.clip, np.float32),
             noise.astype(np.float32),
@@ -55,8 +78,9 @@ def terms_for(
             overflow.astype(np.float32),
             relation=level.relation,
         )
-        return Terms(data, chooser, ExactSum(Sampling(np.float32(cohort_rate)), sampled_here=False))
-    chooser = ExactMin(np.ones(clients, np.float32))
+        inbox = ExactSum(Sampling(np.float32(cohort_rate)), sampled_here=False)
+        return Terms(data, chooser, inbox, noise_factors, clip_factors)
+    chooser = ExactMin(np.ones(clients, np.float32), level.choice_score)
     capacity = _worthwhile(
         max(accounting.capacity(n, r, 10**6, 1e-6) for n, r in zip(sizes, rates, strict=True)),
         int(max(sizes)),
@@ -65,7 +89,14 @@ def terms_for(
     data = ExactSum(Sampling(rates.astype(np.float32), capacity))
     if level.level == "none":
         return Terms(data, chooser, ExactSum(Sampling(np.float32(cohort_rate)), sampled_here=False))
-    count = int(sum(np.sum(uses[kind]) for kind in INBOX_KINDS["client"]))
+    counted = np.sum(np.broadcast_arrays(*(uses[kind][:, 0] for kind in INBOX_KINDS["client"])), axis=0)
+    count = int(counted.sum())
+    if level.noise_bands > 1:
+        period = max(1, int(clients // level.cohort)) if level.cohort else 1
+        if rounds > 1 and (counted != 1).any():
+            raise BudgetError("noise_bands above 1 at client level needs one release in every round: use noise_bands=1")
+        inbox = _correlated(level, [""], np.array([clients]), np.array([period]), np.array([count]), np.zeros(1))
+        return Terms(data, chooser, jax.tree.map(lambda leaf: leaf[0], replace(inbox, sampled_here=False)))
     _, delta = budget_of(level, "", clients)
     places = accounting.capacity(clients, cohort_rate, count, delta)
     places = places if 2 * places <= clients else None
@@ -81,18 +112,83 @@ def terms_for(
     else:
         assert level.epsilon is not None
         (noise,) = accounting.noise_multipliers(
-            [Case(level.epsilon, delta, count, cohort_rate, level.relation, overflow, group=level.tasks_per_person)]
+            [
+                Case(
+                    level.epsilon,
+                    delta,
+                    count,
+                    cohort_rate,
+                    level.relation,
+                    overflow,
+                    (),
+                    grouped(noise_factors, counted),
+                    level.tasks_per_person,
+                )
+            ]
         )
-    inbox = GaussianSum(
-        np.float32(level.clip),
-        np.float32(noise),
-        Sampling(np.float32(cohort_rate), places),
-        np.float32(overflow),
-        sampled_here=False,
+    own = {
+        "clip": np.float32(level.clip),
+        "noise_multiplier": np.float32(noise),
+        "sampling": Sampling(np.float32(cohort_rate), places),
+        "overflow": np.float32(overflow),
+        "sampled_here": False,
+        "relation": level.relation,
+        "group": level.tasks_per_person,
+    }
+    if level.clip_quantile is None:
+        inbox = GaussianSum(**own)
+    else:
+        expected = np.float32(cohort_rate * clients)
+        inbox = AdaptiveSum(**own, quantile=np.float32(level.clip_quantile), expected=expected, speed=np.float32(0.2))
+    return Terms(data, chooser, inbox, noise_factors, clip_factors)
+
+
+def _correlated(
+    level: PrivacyLevel, ids: Sequence[str], sizes: np.ndarray, periods: np.ndarray, counts: np.ndarray, choices: Any
+) -> CorrelatedSum:
+    """Correlated noise for every party, from how many steps it takes and how far apart a unit's turns are.
+
+    No more bands than a unit's turns are apart: then a unit's contributions do not overlap in C.
+    """
+    if np.any(choices):
+        raise BudgetError("noise_bands above 1 and private choices do not go together yet: use noise_bands=1")
+    steps = max(1, int(counts.max(initial=1)))
+    bands = [int(min(level.noise_bands, period)) for period in periods]
+    found = {b: correlated.strategy(steps, b) if b > 1 else np.ones(1) for b in set(bands)}
+    reach = [
+        correlated.sensitivity(found[b], int(count), int(period)) if count else 0.0
+        for b, count, period in zip(bands, counts, periods, strict=True)
+    ]
+    cases, places = [], []
+    for k, name in enumerate(ids):
+        epsilon, delta = budget_of(level, name, sizes[k])
+        if level.noise_multiplier is None and epsilon is not None and counts[k]:
+            places.append(k)
+            cases.append(Case(epsilon, delta, 1, 1.0, level.relation))
+    noise = np.full(len(ids), level.noise_multiplier or 1.0)
+    noise[places] = np.array(accounting.noise_multipliers(cases)) * np.array(reach)[places] * (1 + 1e-6)
+    return CorrelatedSum(
+        np.full(len(ids), level.clip, np.float32),
+        noise.astype(np.float32),
+        correlated.Turns(periods.astype(np.float32)),
+        np.stack([correlated.inverse(found[b], steps) for b in bands]).astype(np.float32),
+        np.array(reach, np.float32),
+        counts.astype(np.float32),
         relation=level.relation,
-        group=level.tasks_per_person,
     )
-    return Terms(data, chooser, inbox)
+
+
+def factors_of(level: PrivacyLevel, rounds: int) -> tuple[np.ndarray, np.ndarray]:
+    """What noise and clip are multiplied by in each round, from the level's schedule."""
+    number = np.arange(rounds)
+    noise = (number + 1.0) ** -level.noise_power * level.noise_factor**number
+    return noise.astype(np.float32), (level.clip_factor**number).astype(np.float32)
+
+
+def grouped(factors: np.ndarray, uses: np.ndarray) -> tuple[tuple[float, int], ...]:
+    """How many uses there are at each factor; empty when there is only the factor 1."""
+    found = {float(f): int(uses[factors == f].sum()) for f in np.unique(factors)}
+    return tuple((f, u) for f, u in found.items() if u) if set(found) != {1.0} else ()
 
 
 def _worthwhile(capacity: int, longest: int, weights_count: int) -> int | None:
@@ -120,6 +216,7 @@ def _noise(
     sizes: np.ndarray,
     rates: np.ndarray,
     counts: np.ndarray,
+    factors: Sequence[tuple[tuple[float, int], ...]],
     overflow: np.ndarray,
     choices: Sequence[accounting.Charge],
 ) -> np.ndarray:
@@ -131,7 +228,8 @@ def _noise(
             places.append(k)
             spilt = float(np.float32(overflow[k]))
             also = (choices[k],) if choices[k][1] else ()
-            cases.append(Case(epsilon, delta, int(counts[k]), float(rates[k]), level.relation, spilt, also))
+            rate, count = float(rates[k]), int(counts[k])
+            cases.append(Case(epsilon, delta, count, rate, level.relation, spilt, also, factors[k]))
     noise[places] = accounting.noise_multipliers(cases)
     return noise
 

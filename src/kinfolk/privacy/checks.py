@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from kinfolk.privacy.flow import (
 from kinfolk.privacy.gates import CHOICE, MIXTURE, SECOND_MOMENT, SQUARES, DataGate, Inbox
 from kinfolk.privacy.levels import CLEAN as MUST_BE_CLEAN
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
+from kinfolk.privacy.mechanisms import AdaptiveSum
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
 from kinfolk.simulation.rounds import client_round, server_round
 from kinfolk.types import Algorithm, Model
@@ -77,9 +78,9 @@ def check_round(
 
     def meter(kinds: tuple[str, ...], tape: Tape | None) -> tuple[Meter, Meter]:
         shapes = jax.eval_shape(lambda k: new_meter(k, kinds), key)
-        shapes = Meter(shapes.noise, shapes.coins, shapes.uses, shapes.draws, tape)
         counters = dict.fromkeys(kinds, COUNTER)
-        return shapes, Meter(KEY, KEY, counters, CLEAN, jax.tree.map(lambda _: KEY, tape))  # type: ignore[arg-type]
+        marks: Any = Meter(KEY, KEY, counters, CLEAN, CLEAN, jax.tree.map(lambda _: KEY, tape))  # type: ignore[arg-type]
+        return replace(shapes, tape=tape), marks
 
     own, own_marks = meter(DATA_KINDS[level], tapes[0])
     kept = CLEAN if "personal" in clean else MARKED
@@ -176,10 +177,12 @@ def _check_server(
     server = check(lambda *args: server_round(level, *args), arguments, labels)
     if server.labels is not None and "shared" in clean:
         must_be_clean(server, "the shared state", server.labels[0])
+        must_be_clean(server, "the mechanism's memory", server.labels[1].memory)
         must_be_counters(server, server.labels[1].uses)
 
     def usual(kind: str, public: Any, *rest: Any) -> Any:
         inbox = Inbox(*rest, level != "client")  # type: ignore[call-arg]
+        public = public[0] if isinstance(terms.inbox, AdaptiveSum) else public
         if kind == MIXTURE:
             return inbox.mix(public)[0]
         if kind in (SECOND_MOMENT, SQUARES):

@@ -33,6 +33,8 @@ class Sum:
     """`clipped(public, units, weights, clip)`"""
     on_grid: Callable[[Tree, Tree, Array, Array], Tree]
     """Like `clipped`, as whole multiples of clip^degree / GRID_STEPS, returned as int32."""
+    contribution: Callable[[Tree, Tree], Tree] | None = None
+    """One unit's contribution, where the strategy computes them one by one."""
     degree: int = 1
     """One unit moves the sum by at most clip^degree: 2 for sums of products of a clipped vector with itself."""
     within_l1: bool = False
@@ -53,7 +55,25 @@ def rows(contribution: Callable[[Tree, Tree], Tree]) -> Sum:
         lambda public, units, weights, clip: summed(
             public, units, lambda v, w: to_grid(clip_one(v, w, clip), clip), weights
         ),
+        contribution,
     )
+
+
+def with_count(what: Sum) -> Sum:
+    """The same sum of clipped contributions, and beside it, for each unit, +-1/2: whether it lay within the clip.
+
+    Its arguments are `(arguments, clip, scale)`; the half is multiplied by `scale`.
+    """
+    assert what.contribution is not None, "counting needs contributions one by one"
+    one = what.contribution
+
+    def counted(public: Tree, unit: Tree) -> Tree:
+        arguments, clip, scale = public
+        value = one(arguments, unit)
+        within = (norm_of(value) <= clip).astype(jnp.float32) - 0.5
+        return clip_one(value, jnp.float32(1), clip), scale * within
+
+    return rows(counted)
 
 
 def clip_one(contribution: Tree, weight: Array, clip: Array) -> Tree:
@@ -62,11 +82,15 @@ def clip_one(contribution: Tree, weight: Array, clip: Array) -> Tree:
     Norms are taken in float32, of values divided by the largest, whatever type the contribution has.
     """
     contribution = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), contribution)
-    leaves = jax.tree.leaves(contribution)
-    scale = _scale(jnp.stack([jnp.float32(0), *(jnp.max(jnp.abs(leaf), initial=0) for leaf in leaves)]).max())
-    norm = scale * jnp.sqrt(trees.squared_norm(jax.tree.map(lambda leaf: leaf / scale, contribution)))
-    factor = weight * clip_factor(norm, clip)
+    factor = weight * clip_factor(norm_of(contribution), clip)
     return jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), factor * leaf, 0), contribution)
+
+
+def norm_of(contribution: Tree) -> Array:
+    """The norm of all leaves together."""
+    leaves = [leaf.astype(jnp.float32) for leaf in jax.tree.leaves(contribution)]
+    scale = _scale(jnp.stack([jnp.float32(0), *(jnp.max(jnp.abs(leaf), initial=0) for leaf in leaves)]).max())
+    return scale * jnp.sqrt(trees.squared_norm([leaf / scale for leaf in leaves]))
 
 
 def _scale(largest: Array) -> Array:
@@ -110,7 +134,8 @@ def _bookkeeping(model: Model, params: Params, examples: Tree, weights: Array, c
     """Clipped gradients by layers: gradients at each layer's output give every norm, then one weighted sum.
 
     For a dense layer with input a and output gradient g the gradient is the outer product of a and g, of squared norm
-    |a|^2 |g|^2 (the bias adds |g|^2). A convolution is a dense layer on patches, summed over positions.
+    |a|^2 |g|^2 (the bias adds |g|^2). A convolution is a dense layer on patches, summed over positions; its gradients
+    are small beside its activations, and are computed once per example.
     """
 
     def loss_of_offsets(offsets: Tree, x: Tree, y: Array) -> tuple[Array, Tree]:
@@ -133,39 +158,51 @@ def _bookkeeping(model: Model, params: Params, examples: Tree, weights: Array, c
     x, y = examples
     zero = offsets_for(jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), x))
     outputs, inputs = jax.vmap(jax.grad(loss_of_offsets, has_aux=True), in_axes=(None, 0, 0))(zero, x, y)
-    outputs, inputs = (
-        jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, jnp.nan), t) for t in (outputs, inputs)
-    )
-    squared_norms = [
-        jnp.square(_layer_norm(layer, a, g))
+    pairs = [
+        (_layer_parts(layer, a, g) if isinstance(layer, Dense | Conv) else None)
         for layer, a, g in zip(model.layers, inputs, outputs, strict=True)
-        if isinstance(layer, Dense | Conv)
     ]
-    squared = sum(squared_norms, jnp.zeros_like(weights))
+    squared = sum((jnp.square(parts.norm) for parts in pairs if parts), jnp.zeros_like(weights))
     factors = weights * clip_factor(jnp.sqrt(squared), clip)
-
-    def weighted(layer: object, a: Tree, g: Tree) -> Tree:
-        if not isinstance(layer, Dense | Conv):
-            return {}
-        a, g = (leaf.reshape(leaf.shape[0], -1, leaf.shape[-1]) for leaf in (a, g))
-        kept = (factors > 0)[:, None, None]
-        a, g = jnp.where(kept, a, 0), jnp.where(kept, factors[:, None, None] * g, 0)
-        return {"weights": jnp.einsum("npi,npo->io", a, g), "bias": g.sum((0, 1))}
-
-    return tuple(weighted(*parts) for parts in zip(model.layers, inputs, outputs, strict=True))
+    return tuple({} if parts is None else parts.weighted(factors) for parts in pairs)
 
 
-def _layer_norm(layer: Dense | Conv, inputs: Array, outputs: Array) -> Array:
-    """Norm of one layer's gradient for every example, from its inputs and the gradients at its outputs.
+@dataclass(frozen=True)
+class _Parts:
+    """One layer's gradients: every example's norm, and their sum with given weights."""
+
+    norm: Array
+    weighted: Callable[[Array], Tree]
+
+
+def _layer_parts(layer: Dense | Conv, inputs: Array, outputs: Array) -> _Parts:
+    """From a layer's inputs and the gradients at its outputs, for every example.
 
     Output gradients are scaled by their largest value first: squares of small ones are 0 in float32, however large the
-    inputs they are multiplied with.
+    inputs they are multiplied with. A convolution's own gradients are smaller than its patches, so they are kept; what
+    is not finite gets a norm that is not, and then the weight 0.
     """
     a, g = (leaf.reshape(leaf.shape[0], -1, leaf.shape[-1]) for leaf in (inputs, outputs))
     scale = _scale(jnp.abs(g).max((1, 2)))
     g = g / scale[:, None, None]
     if isinstance(layer, Dense):
         squared = (1 + jnp.square(a).sum((1, 2))) * jnp.square(g).sum((1, 2))
+
+        def weighted(factors: Array) -> Tree:
+            kept, scaled = (factors > 0)[:, None, None], (factors * scale)[:, None, None]
+            own_a, own_g = jnp.where(kept, a, 0), jnp.where(kept, scaled * g, 0)
+            return {"weights": jnp.einsum("npi,npo->io", own_a, own_g), "bias": own_g.sum((0, 1))}
+
     else:
-        squared = jnp.square(jnp.einsum("npi,npo->nio", a, g)).sum((1, 2)) + jnp.square(g.sum(1)).sum(1)
-    return scale * jnp.sqrt(squared)
+        own, bias = jnp.einsum("npi,npo->nio", a, g), g.sum(1)
+        squared = jnp.square(own).sum((1, 2)) + jnp.square(bias).sum(1)
+
+        def weighted(factors: Array) -> Tree:
+            kept = factors > 0
+            scaled = jnp.where(kept, factors * scale, 0)
+            return {
+                "weights": jnp.einsum("n,nio->io", scaled, jnp.where(kept[:, None, None], own, 0)),
+                "bias": scaled @ jnp.where(kept[:, None], bias, 0),
+            }
+
+    return _Parts(scale * jnp.sqrt(squared), weighted)

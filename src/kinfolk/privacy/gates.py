@@ -14,12 +14,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.covariance import fits
-from kinfolk.covariance.prior import Prior
-from kinfolk.models import Dense
+from kinfolk.models import error
 from kinfolk.privacy import clipping, moments
 from kinfolk.privacy.mechanisms import Chooser, ExactSum, LaplaceSum, Mechanism
 from kinfolk.privacy.release import Meter, PrivacyError
+from kinfolk.solve import newton
 
 if TYPE_CHECKING:
     from kinfolk.types import Message, Model, Params, Tree, Value
@@ -72,37 +71,55 @@ class DataGate:
         expected = self._mechanism.sampling.rate * self.size
         return trees.scale(1 / expected, total), replace(self, _meter=meter)
 
-    def solve(self, ridge: Value, prior: Prior | None = None) -> tuple[Array, DataGate]:
-        """This client's linear model in closed form, as a matrix (features and a constant) x outputs.
-
-        Without a prior: ridge regression (logistic regression for binary outcomes, squared error of indicators for
-        classes). With one: averaged over its candidates by evidence, and checked against the former by leaving rows
-        out. Refused where looking at data must be paid for.
-        """
-        layers = self._model.layers
-        if not isinstance(self._mechanism, ExactSum):
-            raise PrivacyError("solve() reads raw rows: at example level use gradient()")
-        if len(layers) != 1 or not isinstance(layers[0], Dense):
-            raise ValueError("solve() is for linear models: use model='linear', 'logistic' or 'softmax'")
-        rows, outputs = self._rows, layers[0].outputs
-        ones = jnp.ones((*rows.mask.shape, 1), jnp.float32)
-        x = jnp.concatenate([rows.x.reshape(*rows.mask.shape, -1).astype(jnp.float32), ones], axis=1)
-        classes = self._model.outcome == "classes"
-        y = jax.nn.one_hot(rows.y, outputs) if classes else rows.y.astype(jnp.float32)[:, None]
-        binary = self._model.outcome == "binary"
-        if prior is None:
-            return fits.alone(x, y, rows.mask, ridge, binary), self
-        return fits.solve(x, y, rows.mask, prior, ridge, binary), self
-
     def choose(self, candidates: Params, active: Value = True) -> tuple[Array, DataGate]:
-        """The number of the candidate (along the leading axis) that fits this client's examples best, or nearly."""
+        """The number of the candidate (along the leading axis) that fits this client's examples best, or nearly.
 
-        def losses(candidates: Params, example: tuple[Tree, Array]) -> Array:
-            return jax.vmap(lambda params: self._model.loss(params, *example))(candidates)
+        An example's score is its loss, or whether it is classified wrongly, as the chooser says.
+        """
+        model, score = self._model, self._chooser.score
+
+        def scores(candidates: Params, example: tuple[Tree, Array]) -> Array:
+            x, y = example
+            if score == "error":
+                return jax.vmap(lambda params: error(model, model.predict(params, x), y))(candidates)
+            return jax.vmap(lambda params: model.loss(params, x, y))(candidates)
 
         units = (self._rows.x, self._rows.y)
-        best, meter = self._chooser(CHOICE, self._meter, losses, candidates, units, self._rows.mask, active)
+        best, meter = self._chooser(CHOICE, self._meter, scores, candidates, units, self._rows.mask, active)
         return best, replace(self, _meter=meter)
+
+    @property
+    def noise(self) -> Value:
+        """Standard deviation of the noise on each coordinate of a gradient; public, and 0 where there is none."""
+        if isinstance(self._mechanism, ExactSum):
+            return jnp.float32(0)
+        expected = self._mechanism.sampling.rate * self.size
+        return self._mechanism.noise_multiplier * self._mechanism.clip / expected
+
+    @property
+    def model(self) -> Model:
+        """The model, as functions of one example."""
+        return self._model
+
+    def examples(self) -> Rows:
+        """The client's examples themselves, where this door is open: what a client does alone is free at client level.
+
+        At example level everything a client sends or keeps is published, so there they are refused.
+        """
+        if not isinstance(self._mechanism, ExactSum):
+            raise PrivacyError(
+                "examples() and solve() show raw data: at example level ask for gradient() or choose(), which are "
+                "released, or use level='client'"
+            )
+        return self._rows
+
+    def solve(self, centre: Params, precision: Value, steps: int = 1) -> Params:
+        """The weights that minimise the client's mean loss plus `precision / 2` times the squared distance to `centre`.
+
+        `precision` is a number, one per weight, or a matrix. One step is exact for linear models with squared loss;
+        others take a few Newton steps. Refused at example level, like `examples`.
+        """
+        return newton(self._model, self.examples(), centre, precision, steps)
 
 
 @jax.tree_util.register_dataclass

@@ -154,7 +154,7 @@ class Ledger:
         spent = [(x.run, x.cost, x.uses) for x in self.about(data, unit, relation) if x.party == party]
         charges = [*spent, *planned]
         several_runs = len({run for run, _, _ in charges}) > 1
-        return accounting.epsilon([(cost, uses) for _, cost, uses in charges], delta, adaptive=several_runs)
+        return accounting.epsilon(accounting.by_run(charges), delta, adaptive=several_runs)
 
     def require(
         self, data: str, unit: str, planned: Mapping[str, list[tuple[str, Cost, int]]], budgets: Mapping[str, Allowance]

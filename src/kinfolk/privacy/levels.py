@@ -6,12 +6,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from kinfolk.privacy.gates import CHOICE, GRADIENT, MIXTURE, SECOND_MOMENT, SQUARES, UPDATE
-from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, RELATIONS, Chooser, Mechanism
+from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, RELATIONS, Chooser, ExactSum, Mechanism
+from kinfolk.types import Value
 
 LEVELS = ("example", "client", "none")
 NOISES = ("gaussian", "laplace")
@@ -20,6 +23,7 @@ CLEAN = {"example": ("message", "personal", "shared"), "client": ("shared",), "n
 """Which outputs of a round must not depend on data except through a release."""
 DATA_KINDS = {"example": (GRADIENT, CHOICE), "client": (), "none": ()}
 """Kinds of release at a client's data gate."""
+SCORES = ("loss", "error")
 INBOX_KINDS = {"example": (), "client": (UPDATE, MIXTURE, SECOND_MOMENT, SQUARES), "none": ()}
 """Kinds of release at the aggregator's inbox."""
 
@@ -50,6 +54,9 @@ class PrivacyLevel:
     """Noise standard deviation divided by the clip norm."""
     clip: float = 1.0
     """Largest norm of one unit's contribution."""
+    clip_quantile: float | None = None
+    """The clip norm follows this quantile of the clients' norms, from `clip` on, inside the same releases (client
+    level); a usual value is 0.5. None: it stays."""
     relation: str = "zero_out"
     cohort: float | None = None
     """Expected number of clients in a round; default all."""
@@ -58,6 +65,17 @@ class PrivacyLevel:
     """Cost of one private choice between models (example level, methods that cluster)."""
     choice_bound: float = 1.0
     """Largest loss of one example that a choice takes into account."""
+    choice_score: str = "loss"
+    """What a choice looks at: each example's `loss`, or (classification) its `error`, 0 or 1."""
+    noise_bands: int = 1
+    """Above 1: noise is correlated over this many steps, examples (or clients) take part in turns instead of by secret
+    coins, and the whole run is one release. Simulations only so far."""
+    noise_power: float = 0.0
+    """Noise in round t = 1, 2, ... is proportional to t^-noise_power: above 0, later rounds get more of the budget."""
+    noise_factor: float = 1.0
+    """Noise is also multiplied by this from round to round."""
+    clip_factor: float = 1.0
+    """The clip norm is multiplied by this from round to round, and the noise with it."""
     budgets: dict[str, Budget] = field(default_factory=dict)
     """Budgets of single clients, by id (example level)."""
     noise: str = "gaussian"
@@ -95,10 +113,34 @@ class PrivacyLevel:
             raise ValueError(
                 f"choice_epsilon={self.choice_epsilon}, choice_bound={self.choice_bound}: both are above 0"
             )
+        if self.noise_bands < 1:
+            raise ValueError(f"noise_bands={self.noise_bands} must be at least 1; 1 means independent noise")
+        uneven = self.noise_power != 0 or self.noise_factor != 1 or self.clip_factor != 1 or self.clip_quantile
+        if self.noise_bands > 1 and uneven:
+            raise ValueError("noise_bands above 1 needs the same noise and clip in all rounds: leave the schedules out")
+        if self.clip_quantile is not None and not 0 < self.clip_quantile < 1:
+            raise ValueError(f"clip_quantile={self.clip_quantile} must lie between 0 and 1; a usual value is 0.5")
+        if self.clip_quantile is not None and self.level != "client":
+            raise ValueError("clip_quantile belongs to level='client': at example level choose a clip norm")
+        if self.choice_score not in SCORES:
+            raise ValueError(f"choice_score={self.choice_score!r} is not one of {SCORES}")
+        if self.choice_score == "error" and self.choice_bound != 1:
+            raise ValueError(f"choice_bound={self.choice_bound}: an error is 0 or 1, so its bound is 1; leave it out")
+        for name in ("noise_factor", "clip_factor"):
+            if not 0 < getattr(self, name) < 10:
+                raise ValueError(f"{name}={getattr(self, name)} must lie between 0 and 10; 1 means no change")
+        if not -10 < self.noise_power < 10:
+            raise ValueError(f"noise_power={self.noise_power} must lie between -10 and 10; 0 means no change")
         if self.noise not in NOISES:
             raise ValueError(f"noise={self.noise!r} is not one of {NOISES}")
         if self.noise == "laplace" and (self.level != "client" or self.cohort is not None):
             raise ValueError("noise='laplace' is for level='client' without a cohort: use noise='gaussian'")
+        if (self.noise == "laplace" or self.tasks_per_person > 1) and (self.noise_bands > 1 or self.clip_quantile):
+            raise ValueError(
+                "noise_bands and clip_quantile go with noise='gaussian' and tasks_per_person=1 only: leave them out"
+            )
+        if self.noise == "laplace" and uneven:
+            raise ValueError("noise='laplace' needs the same noise and clip in all rounds: leave the schedules out")
         if not self.tasks_per_person >= 1:
             raise ValueError(f"tasks_per_person={self.tasks_per_person} must be at least 1")
         if self.tasks_per_person > 1 and self.cohort is not None:
@@ -122,10 +164,28 @@ class Terms:
     inbox: Mechanism
     """At the aggregator. Its sampling says who takes part in a round, at every level."""
 
+    noise_factors: Value = field(default_factory=lambda: np.ones(1, np.float32))
+    """What the noise multipliers are multiplied by in each round; the last one goes on. Public, and accounted."""
+    clip_factors: Value = field(default_factory=lambda: np.ones(1, np.float32))
+    """Likewise for the clip norms; the noise moves along, so this costs nothing."""
+
     @property
     def own(self) -> tuple[Mechanism, Chooser]:
         """What stands at a client's data gate."""
         return self.data, self.choice
+
+    def at(self, number: Value) -> Terms:
+        """The terms of one round. Engines ask for them before the round; algorithms cannot."""
+
+        def scheduled(mechanism: Mechanism) -> Mechanism:
+            if isinstance(mechanism, ExactSum):
+                return mechanism
+            noise, clip = (
+                jnp.asarray(factors).at[number].get(mode="clip") for factors in (self.noise_factors, self.clip_factors)
+            )
+            return replace(mechanism, noise_multiplier=mechanism.noise_multiplier * noise, clip=mechanism.clip * clip)
+
+        return replace(self, data=scheduled(self.data), inbox=scheduled(self.inbox))
 
 
 def example_level(

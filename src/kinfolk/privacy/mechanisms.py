@@ -15,30 +15,18 @@ import numpy as np
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.privacy.clipping import GRID_STEPS, Sum
-from kinfolk.privacy.release import Meter, PrivacyError, Secret, release
+from kinfolk.privacy.clipping import GRID_STEPS, Sum, with_count
+from kinfolk.privacy.correlated import CorrelatedSum
+from kinfolk.privacy.release import Cost, Meter, PrivacyError, Secret, release
 from kinfolk.types import Tree, Value
 
 COIN_STEPS = 2**23
 """A coin compares a rate with a float32 uniform, which is a multiple of 1/COIN_STEPS."""
 RELATIONS = ("zero_out", "replace_one")
+AT_A_TIME = 256
+"""Units whose scores for a choice are computed together."""
 LARGEST_NOISE_MULTIPLIER = 2500.0
 """More noise than this and a release is nothing but noise; nor does it fit the integers of exact noise."""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What one use of a mechanism costs, as plain values: `accounting.py` alone turns it into a privacy event."""
-
-    mechanism: str
-    noise_multiplier: float
-    """Noise standard deviation divided by the clip norm."""
-    rate: float = 1.0
-    relation: str = "zero_out"
-    delta: float = 0.0
-    """Probability per use that a sample overflows its capacity; it comes out of delta."""
-    group: int = 1
-    """In how many units one protected person may be: it moves a sum that many times as far."""
 
 
 @jax.tree_util.register_dataclass
@@ -95,29 +83,95 @@ class GaussianSum:
         self, kind: str, meter: Meter, what: Sum, public: Tree, units: Tree, mask: Array, active: Value = True
     ) -> tuple[Tree, Meter]:
         def body(secret: Secret, private: tuple[Tree, Array], own: GaussianSum, args: Tree) -> Tree:
-            units, mask = private
-            if own.sampled_here:
-                units, mask = own.sampling.batch(secret.coins, units, mask)
-            clip = jnp.asarray(own.clip, jnp.float32)
-            bound = clip if what.degree == 1 else clip**what.degree
-            weights = mask.astype(jnp.float32)
-            if secret.integers is not None:
-                total = what.on_grid(args, units, weights, clip)
-                return jax.tree.map(
-                    lambda leaf: leaf.astype(jnp.float32) * (bound / GRID_STEPS), _shift(total, secret.integers)
-                )
-            total = what.clipped(args, units, weights, clip)
-            return _shift(total, own.noise_multiplier * bound * jax.random.normal(secret.noise, (trees.size(total),)))
+            return _noisy_sum(secret, own, what, args, private, jnp.asarray(own.clip, jnp.float32))
 
         return release(kind, body, meter, (units, mask), self, public, active)
 
     def costs(self) -> list[Cost]:
-        values = (self.noise_multiplier, self.sampling.rate, self.overflow)
-        columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(v, float)) for v in values))
-        return [
-            Cost("gaussian", float(z), float(rate), self.relation, float(overflow), self.group)
-            for z, rate, overflow in zip(*columns, strict=True)
-        ]
+        return _gaussian_costs(self)
+
+
+def _noisy_sum(
+    secret: Secret, own: GaussianSum | AdaptiveSum, what: Sum, args: Tree, private: tuple[Tree, Array], clip: Array
+) -> Tree:
+    """The inside of a release: sample, clip to `clip`, sum, add noise of the mechanism's multiplier."""
+    units, mask = private
+    if own.sampled_here:
+        units, mask = own.sampling.batch(secret.coins, units, mask)
+    weights = mask.astype(jnp.float32)
+    bound = clip if what.degree == 1 else clip**what.degree
+    if secret.integers is not None:
+        total = what.on_grid(args, units, weights, clip)
+        return jax.tree.map(
+            lambda leaf: leaf.astype(jnp.float32) * (bound / GRID_STEPS), _shift(total, secret.integers)
+        )
+    total = what.clipped(args, units, weights, clip)
+    return _shift(total, own.noise_multiplier * bound * jax.random.normal(secret.noise, (trees.size(total),)))
+
+
+def _gaussian_costs(own: GaussianSum | AdaptiveSum) -> list[Cost]:
+    values = (own.noise_multiplier, own.sampling.rate, own.overflow)
+    columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(v, float)) for v in values))
+    return [
+        Cost("gaussian", float(z), float(rate), own.relation, float(overflow), group=own.group)
+        for z, rate, overflow in zip(*columns, strict=True)
+    ]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class AdaptiveSum:
+    """A Gaussian sum that finds its own clip norm (Andrew et al., 2021), in one release.
+
+    Beside its clipped contribution every unit says whether it lay within the clip, as +-1/2 times a scale; both
+    together are no longer than `reach`, and get noise as one vector. The clip then moves towards the wanted quantile.
+    With noise of standard deviation s on the count and z' times the clip on the sum, the whole costs what a multiplier
+    z costs, 1/z^2 = 1/z'^2 + 1/(2 s)^2.
+    """
+
+    clip: Value
+    """The clip norm to begin with."""
+    noise_multiplier: Value
+    """Of the whole release."""
+    sampling: Sampling = Sampling()
+    overflow: Value = 0.0
+    quantile: Value = 0.5
+    expected: Value = 1.0
+    """Expected number of units in a sum; public."""
+    speed: Value = 0.2
+    sampled_here: bool = field(default=False, metadata={"static": True})
+    relation: str = field(default="zero_out", metadata={"static": True})
+    group: int = field(default=1, metadata={"static": True})
+
+    @property
+    def count_noise(self) -> Value:
+        """Standard deviation of the noise on the count: a twentieth of the units, and never so little that the sum
+        would need more than 4 % more noise."""
+        return jnp.maximum(self.expected / 20, 2 * self.noise_multiplier)
+
+    def __call__(
+        self, kind: str, meter: Meter, what: Sum, public: Tree, units: Tree, mask: Array, active: Value = True
+    ) -> tuple[Tree, Meter]:
+        if what.degree != 1:
+            raise PrivacyError(f"clip_quantile does not fit a release of kind={kind!r}: leave it out")
+
+        def body(secret: Secret, private: tuple[Tree, Array], own: AdaptiveSum, args: Tree) -> Tree:
+            public, memory = args
+            clip = own.clip * memory
+            sum_noise = 1 / jnp.sqrt(own.noise_multiplier**-2 - (2 * own.count_noise) ** -2)
+            scale = clip * sum_noise / own.count_noise
+            reach = clip * sum_noise / own.noise_multiplier
+            total, count = _noisy_sum(secret, own, with_count(what), (public, clip, scale), private, reach)
+            return total, count / scale
+
+        args = (public, meter.memory)
+        (total, count), meter = release(kind, body, meter, (units, mask), self, args, active)
+        within = jnp.clip(0.5 + count / self.expected, 0, 1)
+        step = jnp.where(jnp.asarray(active), jnp.exp(-self.speed * (within - self.quantile)), 1)
+        return total, replace(meter, memory=jnp.clip(meter.memory * step, 1e-4, 1e4))
+
+    def costs(self) -> list[Cost]:
+        return _gaussian_costs(self)
 
 
 @jax.tree_util.register_dataclass
@@ -185,6 +239,13 @@ class ExactSum:
         return []
 
 
+def _each(function: Callable[[Tree], Array], units: Tree, count: int) -> Array:
+    """The function of every unit; of many units, some at a time, so that deep models fit into memory."""
+    if count <= AT_A_TIME:
+        return jax.vmap(function)(units)
+    return jax.lax.map(function, units, batch_size=AT_A_TIME)
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class NoisyMin:
@@ -199,6 +260,8 @@ class NoisyMin:
     noise_multiplier: Value
     """Scale of the Gumbel noise divided by the bound."""
     relation: str = field(default="zero_out", metadata={"static": True})
+    score: str = field(default="loss", metadata={"static": True})
+    """What an example says about a candidate: its `loss`, or its `error` (0 or 1: then a bound of 1 cuts nothing)."""
 
     def __call__(
         self,
@@ -212,7 +275,7 @@ class NoisyMin:
     ) -> tuple[Array, Meter]:
         def body(secret: Secret, private: tuple[Tree, Array], own: NoisyMin, candidates: Tree) -> Array:
             units, mask = private
-            each = jax.vmap(lambda unit: scores(candidates, unit))(units)
+            each = _each(lambda unit: scores(candidates, unit), units, mask.shape[0])
             cut = jnp.where(jnp.isnan(each), own.bound, jnp.clip(each, 0, own.bound))
             total = jnp.where(mask[:, None], cut, 0).sum(axis=0)
             noise = own.bound * own.noise_multiplier * jax.random.gumbel(secret.noise, total.shape, total.dtype)
@@ -231,6 +294,7 @@ class ExactMin:
     """The candidate with the smallest sum of scores: no noise, no privacy."""
 
     bound: Value = 1.0
+    score: str = field(default="loss", metadata={"static": True})
 
     def __call__(
         self,
@@ -242,7 +306,7 @@ class ExactMin:
         mask: Array,
         active: Value = True,
     ) -> tuple[Array, Meter]:
-        each = jax.vmap(lambda unit: scores(candidates, unit))(units)
+        each = _each(lambda unit: scores(candidates, unit), units, mask.shape[0])
         best = jnp.argmin(jnp.where(mask[:, None], each, 0).sum(axis=0)).astype(jnp.int32)
         return jnp.where(jnp.asarray(active), best, 0), meter
 
@@ -250,7 +314,7 @@ class ExactMin:
         return []
 
 
-Mechanism = GaussianSum | LaplaceSum | ExactSum
+Mechanism = GaussianSum | LaplaceSum | AdaptiveSum | CorrelatedSum | ExactSum
 """What stands at a gate: called with a kind of release, a meter, what to sum, its public arguments, the units (whose
 leading axis is the privacy unit), a mask and an `active` flag, it returns the (noisy) sum and the meter, with one more
 use if it was private. `costs` has the cost of one use for each party; it is empty when there is nothing to pay for.

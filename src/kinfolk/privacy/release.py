@@ -25,6 +25,23 @@ class PrivacyError(Exception):
     """Something private would have left without a release, or beyond its budget."""
 
 
+@dataclass(frozen=True)
+class Cost:
+    """What one use of a mechanism costs, as plain values: `accounting.py` alone turns it into a privacy event."""
+
+    mechanism: str
+    noise_multiplier: float
+    """Noise standard deviation divided by the clip norm."""
+    rate: float = 1.0
+    relation: str = "zero_out"
+    delta: float = 0.0
+    """Probability per use that a sample overflows its capacity; it comes out of delta."""
+    covers: int = 1
+    """How many uses in one run are paid for together: with correlated noise, all of them, by the first."""
+    group: int = 1
+    """In how many units one protected person may be: it moves a sum that many times as far."""
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Tape:
@@ -53,13 +70,16 @@ class Meter:
     uses: dict[str, Array]
     draws: Array
     """How many batches were drawn without a release; it numbers their coins."""
+    memory: Array
+    """What a mechanism remembers of its own releases, and so public: adaptive clipping keeps the clip here, as a
+    multiple of the one it began with."""
     tape: Tape | None = None
 
 
 def new_meter(key: Array, kinds: tuple[str, ...]) -> Meter:
     """A meter with its own named streams for noise and for sampling coins."""
     uses = {kind: jnp.int32(0) for kind in kinds}
-    return Meter(jax.random.fold_in(key, 0), jax.random.fold_in(key, 1), uses, jnp.int32(0))
+    return Meter(jax.random.fold_in(key, 0), jax.random.fold_in(key, 1), uses, jnp.int32(0), jnp.float32(1))
 
 
 @jax.tree_util.register_dataclass
@@ -69,6 +89,9 @@ class Secret:
 
     noise: Array
     coins: Array
+    stream: Array
+    """The key from which every release of this kind gets its noise key, by its number."""
+    number: Array
     integers: Array | None = None
 
 
@@ -91,7 +114,7 @@ def release(
     uses, tape = meter.uses[kind], meter.tape
     active = jnp.asarray(active)
     if tape and tape.mode in ("count", "replay"):
-        shapes = jax.eval_shape(body, Secret(meter.noise, meter.coins), units, terms, public)
+        shapes = jax.eval_shape(body, Secret(meter.noise, meter.coins, meter.noise, uses), units, terms, public)
         flat = tape.values[kind].at[uses].get(mode="clip") if tape.mode == "replay" else jnp.float32(0)
         released = _unflatten(jnp.where(active, flat, 0), shapes)
         after = uses + active.astype(jnp.int32)
@@ -134,9 +157,10 @@ def _bind(
 
     def whole(active: Array, keys: Tree, uses: Array, units: Tree, terms: Tree, public: Tree) -> tuple[Array, Tree]:
         noise, coins, numbers = keys
-        noise, coins = (jax.random.fold_in(jax.random.fold_in(key, _kind_number(kind)), uses) for key in (noise, coins))
+        stream, flips = (jax.random.fold_in(key, _kind_number(kind)) for key in (noise, coins))
+        noise, coins = (jax.random.fold_in(key, uses) for key in (stream, flips))
         integers = None if numbers is None else numbers.at[uses].get(mode="clip")
-        released = body(Secret(noise, coins, integers), units, terms, public)
+        released = body(Secret(noise, coins, stream, uses, integers), units, terms, public)
         if numbers is not None:  # running past the tape would reuse noise: fail loudly instead
             released = trees.choose(uses < numbers.shape[0], released, trees.scale(jnp.nan, released))
         return uses + active.astype(jnp.int32), trees.choose(active, released, trees.zeros_like(released))

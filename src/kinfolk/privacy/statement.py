@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -47,11 +48,15 @@ def statement(
     """
     other_runs = len({line.run for line in lines}) > 1  # each chosen, perhaps, after seeing the one before
     parties, cache = [], {}
+    kinds_made = {line.kind for line in lines}
+    lines_of: dict[str, list[Line]] = defaultdict(list)
+    for line in lines:
+        lines_of[line.party].append(line)
     for party, delta in deltas.items():
-        own = [(line.cost, line.uses) for line in lines if line.party == party]
+        own = accounting.by_run((line.run, line.cost, line.uses) for line in lines_of[party])
         if (key := (tuple(own), delta)) not in cache:
             cache[key] = accounting.epsilon(own, delta, adaptive=other_runs)
-        kinds = {line.kind: sum(x.uses for x in lines if (x.party, x.kind) == (party, line.kind)) for line in lines}
+        kinds = {kind: sum(x.uses for x in lines_of[party] if x.kind == kind) for kind in kinds_made}
         parties.append({"party": party, "epsilon": cache[key], "delta": delta, "releases": kinds})
     result: dict[str, Any] = {
         "version": VERSION,
@@ -74,7 +79,8 @@ def statement(
         result |= _people(level, parties)
         result["not_covered"] = [ONE_CLIENT if text == SEVERAL else text for text in result["not_covered"]]
     if level.level == "client":
-        charges, delta = [(line.cost, line.uses) for line in lines], next(iter(deltas.values()))
+        charges = accounting.by_run((line.run, line.cost, line.uses) for line in lines)
+        delta = next(iter(deltas.values()))
         result["epsilon_if_participation_is_seen"] = accounting.epsilon_if_coins_are_seen(charges, delta)
         result["not_covered"] += [
             "the aggregator, which sees each round's messages before noise is added",

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from kinfolk.privacy.correlated import Turns
 from kinfolk.privacy.mechanisms import Sampling
 
 
@@ -23,9 +24,11 @@ class Cohort:
     """Whether anybody may be absent."""
 
 
-def draw_cohort(sampling: Sampling, key: Array, number: Array, clients: int) -> Cohort:
-    """One fresh coin per client and round, independent of data and of earlier rounds."""
+def draw_cohort(sampling: Sampling | Turns, key: Array, number: Array, clients: int) -> Cohort:
+    """One fresh coin per client and round, independent of data and of earlier rounds; or whose turn it is."""
     everyone = jnp.ones(clients, bool)
+    if isinstance(sampling, Turns):
+        return Cohort(sampling.present(number, everyone), None, True)
     if sampling.capacity is None:
         return Cohort(sampling.coins(jax.random.fold_in(key, number), everyone), None, True)
     places = jnp.arange(clients, dtype=jnp.int32)

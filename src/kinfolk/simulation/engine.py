@@ -18,12 +18,14 @@ import numpy as np
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.privacy.gates import Rows
+from kinfolk.models import error
+from kinfolk.privacy.gates import DataGate, Rows
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
-from kinfolk.privacy.release import Meter, Tape, new_meter
+from kinfolk.privacy.mechanisms import Sampling
+from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
 from kinfolk.simulation.cohorts import Cohort, draw_cohort
 from kinfolk.simulation.rounds import client_round, server_round
-from kinfolk.types import Algorithm, Model, Personal, Shared, Tree
+from kinfolk.types import Afterwards, Algorithm, Model, Params, Personal, Shared, Tree
 
 
 @jax.tree_util.register_dataclass
@@ -37,6 +39,9 @@ class State:
     meters: Meter
     """The clients' meters, one row per client."""
     server: Meter
+    models: Params = ()
+    """The models that clients predict with, one row per client, where these are not what the algorithm says: tail
+    averages, or what clients made of theirs after training."""
 
 
 @jax.tree_util.register_dataclass
@@ -60,6 +65,8 @@ class Plan:
     """Clients in each block."""
     most_steps: tuple[int, ...]
     """Most local steps of any client in each block."""
+    tail_from: int | None = None
+    """From this round on a client's model is the mean over its rounds so far; before it, the latest."""
 
     @property
     def clients(self) -> int:
@@ -70,16 +77,27 @@ def start(plan: Plan, algorithm: Algorithm, key: Array) -> State:
     """The state before the first round. Separate streams: initial weights, the clients' meters, the server's."""
     init_key, client_key, server_key = (jax.random.fold_in(key, stream) for stream in range(3))
     shared = algorithm.init(plan.model.init(init_key), plan.clients)
-    slots = jnp.arange(plan.clients, dtype=jnp.int32)
-    personal = jax.vmap(lambda slot: algorithm.init_client(shared, slot))(slots)
-    personal = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (plan.clients, *leaf.shape[1:])), personal)
-    keys = jax.vmap(partial(jax.random.fold_in, client_key))(slots)
+    personal = _first_personal(plan, algorithm, shared)
+    keys = jax.vmap(partial(jax.random.fold_in, client_key))(jnp.arange(plan.clients, dtype=jnp.int32))
     meters = jax.vmap(lambda k: new_meter(k, DATA_KINDS[plan.level]))(keys)
-    return State(shared, personal, meters, new_meter(server_key, INBOX_KINDS[plan.level]))
+    state = State(shared, personal, meters, new_meter(server_key, INBOX_KINDS[plan.level]))
+    return state if plan.tail_from is None else replace(state, models=_models(algorithm, state))
+
+
+def final_models(algorithm: Algorithm, state: State) -> Params:
+    """The models that clients predict with, one row per client."""
+    return state.models if jax.tree.leaves(state.models) else _models(algorithm, state)
+
+
+def _models(algorithm: Algorithm, state: State) -> Params:
+    """The models that the algorithm says clients predict with."""
+    clients = state.meters.draws.shape[0]
+    return jax.vmap(partial(algorithm.model, state.shared), axis_size=clients)(state.personal)
 
 
 def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, state: State, number: Array) -> State:
     """All clients' parts of a round, then the aggregator's."""
+    terms = terms.at(number)
     cohort = draw_cohort(terms.inbox.sampling, state.server.coins, number, plan.clients)
     if cohort.index is None:
         messages, personal, meters = _all_clients(plan, algorithm, terms, clients, state, number)
@@ -105,7 +123,12 @@ def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, 
         expected,
         number,
     )
-    return State(shared, personal, meters, server)
+    after = State(shared, personal, meters, server)
+    if plan.tail_from is None:
+        return after
+    share = 1 / jnp.maximum(number - plan.tail_from + 1, 1).astype(jnp.float32)
+    newest = _models(algorithm, after)
+    return replace(after, models=jax.tree.map(lambda old, new: old + share * (new - old), state.models, newest))
 
 
 def _keep_meters(present: Array, new: Meter, old: Meter) -> Meter:
@@ -187,11 +210,68 @@ def start_all(plan: Plan, algorithms: Algorithm, keys: Array) -> State:
 
 
 @partial(jax.jit, static_argnums=0)
+def enter_phase(plan: Plan, algorithms: Algorithm, states: State) -> State:
+    """The next phase's states: the shared state goes on where it has the same form, personal states start from it."""
+
+    def one(algorithm: Algorithm, shared: Shared) -> tuple[Shared, Personal]:
+        shared = algorithm.init(shared, plan.clients)
+        return shared, _first_personal(plan, algorithm, shared)
+
+    seeds = jax.vmap(one, in_axes=(None, 0))
+    shared, personal = jax.vmap(seeds)(algorithms, states.shared)
+    return replace(states, shared=shared, personal=personal)
+
+
+def _first_personal(plan: Plan, algorithm: Algorithm, shared: Shared) -> Personal:
+    """Every client's state before its first round."""
+    slots = jnp.arange(plan.clients, dtype=jnp.int32)
+    personal = jax.vmap(lambda slot: algorithm.init_client(shared, slot))(slots)
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (plan.clients, *leaf.shape[1:])), personal)
+
+
+@partial(jax.jit, static_argnums=0)
+def personalise(
+    plan: Plan, afterwards: Afterwards, algorithms: Algorithm, terms: Terms, clients: Clients, states: State
+) -> State:
+    """What clients make of their models alone, after the last round, for every sweep point and seed.
+
+    Nobody else sees it, so it costs nothing at client level; at example level models are published, and it is refused.
+    """
+    if plan.level == "example":
+        raise PrivacyError("work after training looks at raw data: it is free at level='client', refused at 'example'")
+
+    def of_client(algorithm: Algorithm, shared: Shared, own: Tree, rows: Rows) -> Params:
+        personal, model, meter, (data, choice), size, steps = own
+        model = model if jax.tree.leaves(model) else algorithm.model(shared, personal)
+        common = algorithm.model(shared, algorithm.init_client(shared, jnp.int32(0)))
+        gate = DataGate(rows, meter, data, choice, size, steps, jnp.int32(0), max(plan.most_steps), plan.model)
+        return afterwards(common, model, gate)
+
+    def of_run(algorithm: Algorithm, terms: Terms, clients: Clients, state: State) -> State:
+        parts, begin = [], 0
+        everything = (state.personal, state.models, state.meters, terms.own, clients.sizes, clients.steps)
+        for rows, width in zip(clients.blocks, plan.widths, strict=True):
+            own = trees.row(everything, slice(begin, begin + width))
+            parts.append(jax.vmap(partial(of_client, algorithm, state.shared))(own, rows))
+            begin += width
+        return replace(state, models=trees.concatenate(parts))
+
+    seeds = jax.vmap(of_run, in_axes=(None, None, 0, 0))
+    return jax.vmap(seeds, in_axes=(0, 0, None, 0))(algorithms, terms, clients, states)
+
+
+def all_models(algorithms: Algorithm, states: State) -> Params:
+    """`final_models` for every sweep point and seed."""
+    return jax.vmap(jax.vmap(final_models, in_axes=(None, 0)))(algorithms, states)
+
+
+@partial(jax.jit, static_argnums=0)
 def errors(plan: Plan, algorithms: Algorithm, tests: Sequence[Rows], states: State) -> dict[str, Array]:
     """Per sweep point, seed and client: mean loss, and mean error (squared error, or share of wrong labels)."""
 
-    def of_client(algorithm: Algorithm, shared: Shared, personal: Personal, rows: Rows) -> dict[str, Array]:
-        params = algorithm.model(shared, personal)
+    def of_client(algorithm: Algorithm, shared: Shared, own: tuple[Personal, Params], rows: Rows) -> dict[str, Array]:
+        personal, params = own
+        params = params if jax.tree.leaves(params) else algorithm.model(shared, personal)
         losses = jax.vmap(lambda x, y: plan.model.loss(params, x, y))(rows.x, rows.y)
         wrong = jax.vmap(lambda x, y: error(plan.model, plan.model.predict(params, x), y))(rows.x, rows.y)
         count = jnp.maximum(rows.mask.sum(), 1).astype(jnp.float32)
@@ -203,21 +283,13 @@ def errors(plan: Plan, algorithms: Algorithm, tests: Sequence[Rows], states: Sta
     def of_run(algorithm: Algorithm, tests: Sequence[Rows], state: State) -> dict[str, Array]:
         parts, begin = [], 0
         for rows, width in zip(tests, plan.widths, strict=True):
-            personal = trees.row(state.personal, slice(begin, begin + width))
-            parts.append(jax.vmap(partial(of_client, algorithm, state.shared))(personal, rows))
+            own = trees.row((state.personal, state.models), slice(begin, begin + width))
+            parts.append(jax.vmap(partial(of_client, algorithm, state.shared))(own, rows))
             begin += width
         return trees.concatenate(parts)
 
     seeds = jax.vmap(of_run, in_axes=(None, 0, 0))
     return jax.vmap(seeds, in_axes=(0, None, 0))(algorithms, tests, states)
-
-
-def error(model: Model, output: Array, y: Array) -> Array:
-    """One example's error: squared for numbers, 0 or 1 for labels."""
-    if model.outcome == "number":
-        return jnp.square(output - y)
-    guess = output > 0 if model.outcome == "binary" else jnp.argmax(output)
-    return (guess.astype(jnp.int32) != y.astype(jnp.int32)).astype(jnp.float32)
 
 
 def count_uses(
@@ -238,7 +310,7 @@ def count_uses(
 @partial(jax.jit, static_argnums=0)
 def _counters(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, number: Array) -> tuple[Tree, Tree]:
     """The meters after one round in which everybody takes part and releases are only counted."""
-    everyone = replace(terms.inbox, sampling=replace(terms.inbox.sampling, rate=1.0, capacity=None))
+    everyone: Any = replace(terms.inbox, sampling=Sampling())
     state = start(plan, algorithm, jax.random.key(0))
     counting = Tape({}, "count")
     state = replace(state, meters=replace(state.meters, tape=counting), server=replace(state.server, tape=counting))

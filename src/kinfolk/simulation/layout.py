@@ -13,8 +13,6 @@ from kinfolk.data.federation import Federation
 from kinfolk.privacy.gates import Rows
 from kinfolk.simulation.engine import Clients
 
-WEIGHTS = ("uniform", "size")
-
 
 def local_steps(sizes: np.ndarray, batch_size: int | None, epochs: int) -> np.ndarray:
     """Local steps of each client in a round: whole batches per epoch, at least one. Public, like the sizes."""
@@ -47,7 +45,7 @@ def lay_out(
     *,
     batch_size: int | None,
     epochs: int,
-    weights: str = "uniform",
+    by_size: bool = False,
     most_blocks: int = 4,
 ) -> tuple[Clients, tuple[Rows, ...], tuple[int, ...], tuple[int, ...]]:
     """One federation per seed, as the engine's arrays with a leading seed axis.
@@ -68,7 +66,7 @@ def lay_out(
         return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *blocks)
 
     seeds = len(federations)
-    public = {"uniform": np.ones(len(sizes)), "size": sizes / sizes.mean()}[weights]
+    public = sizes / sizes.mean() if by_size else np.ones(len(sizes))
     clients = Clients(
         tuple(stacked("train", span) for span in spans),
         *(jnp.asarray(np.tile(v, (seeds, 1))) for v in (sizes.astype(np.float32), steps, public.astype(np.float32))),

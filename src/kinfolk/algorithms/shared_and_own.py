@@ -1,0 +1,54 @@
+"""PP-SGD (Bietti et al., 2022): a client's model is the shared weights plus its own, trained together on the sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from kinfolk import trees
+from kinfolk.algorithms.schedules import at
+from kinfolk.privacy.gates import DataGate, Inbox
+from kinfolk.types import Params, Value
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SharedAndOwn:
+    """Both parts step on the gradient at their sum: the own part at home, the shared part through the inbox.
+
+    `own_rate` is how fast the own part moves compared with the shared one: 0 is federated averaging.
+    """
+
+    step_size: Value = 0.1
+    own_rate: Value = 0.5
+
+    def init(self, params: Params, clients: int) -> Params:
+        return params
+
+    def init_client(self, shared: Params, slot: Array) -> Params:
+        return trees.zeros_like(shared)
+
+    def client(self, shared: Params, personal: Params, gate: DataGate) -> tuple[Params, Params, DataGate]:
+        step_size = at(self.step_size, gate.round)
+
+        def step(carry: tuple[Params, Params, DataGate], number: Array) -> tuple[tuple[Params, Params, DataGate], None]:
+            common, own, gate = carry
+            active = number < gate.steps
+            gradient, gate = gate.gradient(trees.add(common, own), active)  # zeros when inactive
+            common = trees.subtract(common, trees.scale(step_size, gradient))
+            own = trees.subtract(own, trees.scale(self.own_rate * step_size, gradient))
+            return (common, own, gate), None
+
+        numbers = jnp.arange(gate.most_steps, dtype=jnp.int32)
+        (common, own, gate), _ = jax.lax.scan(step, (shared, personal, gate), numbers)
+        return trees.subtract(common, shared), own, gate
+
+    def server(self, shared: Params, inbox: Inbox) -> tuple[Params, Inbox]:
+        move, inbox = inbox.mean()
+        return trees.add(shared, move), inbox
+
+    def model(self, shared: Params, personal: Params) -> Params:
+        return trees.add(shared, personal)

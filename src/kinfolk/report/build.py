@@ -1,0 +1,192 @@
+"""Builds a report from the records of some runs: what was trained for whom, what is promised, what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kinfolk.algorithms import REGISTRY
+from kinfolk.report import checking, clients, curves, words
+from kinfolk.report.content import Code, Details, Facts, Items, Paragraph, Part, Report, Section, Table, Value, number
+from kinfolk.report.reading import Record
+
+LONGEST = 200
+"""Most rows of a table of parties; the statement has all of them."""
+
+
+def build(records: Sequence[Record], with_private: bool) -> Report:
+    """The report on some runs, the first of which is the one it is about."""
+    first = records[0]
+    sections = (
+        Section("summary", "At a glance", _summary(records, with_private)),
+        Section("privacy", "Privacy", _privacy(records, with_private)),
+        Section("utility", "Privacy against error", curves.utility(records, with_private)),
+        Section("rounds", "Over the rounds", curves.over_rounds(records)),
+        Section("clients", "Client by client", clients.section(records)),
+        Section("strengths", "How hard clients are pulled together", curves.strengths(records)),
+        Section("checks", "Checks", checking.section(records)),
+        Section("reproduce", "Do it again", _reproduce(records)),
+    )
+    data = ", ".join(dict.fromkeys(record.statement["data"] for record in records))
+    title = _title(first) if len(records) == 1 else f"{len(records)} runs compared"
+    return Report(f"{title}: {data}", _subtitle(records), _label(records), tuple(s for s in sections if s.parts))
+
+
+def _title(record: Record) -> str:
+    names = dict.fromkeys(phase.method for phase in record.experiment.phases)
+    return ", then ".join(REGISTRY[name].title if name in REGISTRY else name for name in names)
+
+
+def _subtitle(records: Sequence[Record]) -> str:
+    if len(records) > 1:
+        return "Methods: " + ", ".join(dict.fromkeys(record.method for record in records))
+    record = records[0]
+    clients = f"A model for each of {record.clients} clients. " if record.clients else "A model for each client. "
+    return f"{clients}Run {record.run.name}"
+
+
+def _label(records: Sequence[Record]) -> str:
+    return ", ".join(dict.fromkeys(_kind(record) for record in records))
+
+
+def _kind(record: Record) -> str:
+    if record.statement["level"] == "none":
+        return "not private"
+    return "simulation" if record.statement["simulated"] else "release"
+
+
+def _epsilon(record: Record) -> str | Value:
+    return "no privacy" if record.epsilon is None else number(record.epsilon, record.note)
+
+
+def _summary(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
+    first, parts = records[0], []
+    if with_private:
+        parts.append(
+            Paragraph(
+                (
+                    "This page shows numbers from private/: test errors and losses, and each client's. The privacy "
+                    "statement does not cover them. Keep the page among people who may see them; without "
+                    "--with-private it shows public/ only.",
+                ),
+                "warn",
+            )
+        )
+    if len(records) == 1:
+        parts.append(Facts(_facts(first)))
+    header = ["method", "level", "rounds", "epsilon", "delta"]
+    rows = []
+    for record in records:
+        last = record.metrics[-1] if record.metrics else {}
+        row: list[str | Value] = [
+            record.method,
+            record.statement["level"],
+            number(record.statement["rounds"]),
+            _epsilon(record),
+            "" if record.epsilon is None else number(record.statement["delta"]),
+        ]
+        if with_private:
+            row += [number(last[key]) if key in last else "" for key in ("error", "worst_decile_error")]
+        rows.append(tuple(row))
+    if with_private:
+        header += [f"mean client {curves.error_name(records)}", "worst tenth of clients"]
+    if len(records) > 1 or with_private:
+        parts.append(Table("The runs on this page", tuple(header), tuple(rows)))
+    if len(records) > 1:
+        parts.append(Details("Names of the runs, in this order", (Items(tuple((r.run.name,) for r in records)),)))
+    return tuple(parts)
+
+
+def _facts(record: Record) -> tuple[tuple[str, str | Value], ...]:
+    model, data = record.experiment.model.name, record.statement["data"]
+    protects = {"example": "each row of each client", "client": "each client as a whole", "none": "nothing"}
+    pairs: list[tuple[str, str | Value]] = [("Epsilon", _epsilon(record))]
+    if record.epsilon is not None:
+        pairs.append(("Delta", number(record.statement["delta"])))
+    pairs.append(("Protects", protects[record.statement["level"]]))
+    if record.clients:
+        pairs.append(("Clients", number(record.clients)))
+    pairs += [("Method", record.method), ("Model", model), ("Data set", data)]
+    pairs.append(("Rounds", number(record.statement["rounds"])))
+    if record.experiment.seeds > 1:
+        pairs.append(("Repetitions", number(record.experiment.seeds)))
+    return tuple(pairs)
+
+
+def _privacy(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
+    promises: dict[tuple[Part, ...], list[Record]] = {}
+    for record in records:
+        promises.setdefault(words.plain(record.statement), []).append(record)
+    parts: list[Part] = []
+    for place, (promise, group) in enumerate(promises.items()):
+        names = ", ".join(f"{record.method} ({record.run.name})" for record in group)
+        if len(records) == 1:
+            parts += promise
+        elif place == 0:
+            parts += [Paragraph((f"For {names}:",), "small"), *promise]
+        else:
+            epsilon = _epsilon(group[0])
+            parts.append(Details(f"In plain words at epsilon {epsilon}: {names}", promise))
+    if with_private:
+        shown = "test errors and losses over the rounds and of each client, read from private/"
+        parts.append(Paragraph((f"Shown on this page and not covered either: {shown}.",), "warn"))
+    exact = [(record, (_exact(record), *_parties(record), _whole(record))) for record in records]
+    if len(records) == 1:
+        return (*parts, *exact[0][1])
+    every = tuple(Details(f"{record.method}: {record.run.name}", own, printed=True) for record, own in exact)
+    return (*parts, Details("The promises, exactly, run by run", every, printed=True))
+
+
+def _exact(record: Record) -> Table:
+    rows = tuple((name, *value) for name, value in words.exact(record.statement))
+    return Table("The promise, exactly", ("", ""), rows)
+
+
+def _parties(record: Record) -> tuple[Part, ...]:
+    parties: list[dict[str, Any]] = sorted(record.statement["parties"], key=lambda p: -p["epsilon"])
+    if not parties:
+        return ()
+    kinds = sorted({kind for party in parties for kind in party["releases"]})
+    rows = tuple(
+        (
+            party["party"],
+            number(party["epsilon"], record.note),
+            number(party["delta"]),
+            *(number(party["releases"].get(kind, 0)) for kind in kinds),
+        )
+        for party in parties[:LONGEST]
+    )
+    header = ("party", "epsilon", "delta", *(f"releases of kind {kind}" for kind in kinds))
+    more = len(parties) - len(rows)
+    caption = "Every party's account" + (f"; {more} more, with no larger epsilon, in statement.json" if more else "")
+    return (Details(f"The account of every party ({len(parties)})", (Table(caption, header, rows),)),)
+
+
+def _whole(record: Record) -> Details:
+    return Details("The statement as the run wrote it (public/statement.txt)", (Code(record.statement_text),))
+
+
+def _reproduce(records: Sequence[Record]) -> tuple[Part, ...]:
+    parts: list[Part] = []
+    for record in records:
+        packages = record.environment["packages"]
+        if record.experiment.seed is None:
+            says = (
+                "This was a release: its noise came from the operating system and is gone, so it cannot be repeated. "
+                "The same settings can be run again, and are charged to the ledger again."
+            )
+        else:
+            says = "Save this as experiment.toml; the seed makes the result the same on the same versions and device."
+        own: tuple[Part, ...] = (
+            Paragraph((says,)),
+            Code("kinfolk train experiment.toml"),
+            Code((record.run.public / "experiment.toml").read_text()),
+            Items(
+                (
+                    (f"Python {record.environment['python']} on {record.environment['device']}",),
+                    (", ".join(f"{name} {version}" for name, version in packages.items()),),
+                )
+            ),
+        )
+        parts += own if len(records) == 1 else [Details(record.run.name, own, printed=True)]
+    return tuple(parts)

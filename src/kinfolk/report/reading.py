@@ -1,0 +1,127 @@
+"""Reads run directories for a report: `public/` always, `private/` only when asked to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kinfolk import runs
+from kinfolk.experiment import Experiment
+from kinfolk.privacy import accounting
+from kinfolk.privacy.ledger import Line, read_lines
+from kinfolk.runs import Run, RunError
+
+POINTS = 20
+"""Most points of an epsilon-over-rounds curve: each is an account of its own."""
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What one party had spent after some rounds, by the ledger."""
+
+    party: str
+    rounds: tuple[int, ...]
+    epsilons: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished run, as a report reads it. The last three are empty without `private/`."""
+
+    run: Run
+    experiment: Experiment
+    statement: dict[str, Any]
+    statement_text: str
+    environment: dict[str, Any]
+    spending: Spending | None
+    strengths: tuple[dict[str, Any], ...]
+    metrics: tuple[dict[str, Any], ...] = ()
+    errors: dict[str, float] | None = None
+    """Each client's test error at the end, its mean over repetitions."""
+
+    @property
+    def method(self) -> str:
+        return " then ".join(dict.fromkeys(phase.method for phase in self.experiment.phases))
+
+    @property
+    def note(self) -> str:
+        return "simulated" if self.statement["simulated"] else ""
+
+    @property
+    def epsilon(self) -> float | None:
+        return self.statement["epsilon"]
+
+    @property
+    def clients(self) -> int | None:
+        """How many clients there are, where the run says it."""
+        known = self.statement.get("clients")
+        return known or (len(self.statement["parties"]) if self.statement["level"] == "example" else None)
+
+
+def read(path: Path, with_private: bool) -> Record:
+    """The finished run in a directory."""
+    run = runs.open_run(path)
+    if not run.done():
+        raise RunError(f"{path} is not finished: go on with `kinfolk train --resume {path}`, then report")
+    statement = run.statement()
+    folders = (run.public, run.private) if with_private else (run.public,)
+    strengths = [record for folder in folders for record in _json_lines(folder / "strengths.jsonl")]
+    metrics = run.metrics() if with_private else []
+    return Record(
+        run,
+        run.experiment(),
+        statement,
+        (run.public / "statement.txt").read_text(),
+        json.loads((run.public / "environment.json").read_text()),
+        spending(run, statement),
+        tuple(record for record in [*strengths, *metrics] if "strength" in record),
+        tuple(metrics),
+        _client_errors(run) if with_private else None,
+    )
+
+
+def _json_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _client_errors(run: Run) -> dict[str, float] | None:
+    path = run.private / "clients.json"
+    if not path.exists():
+        return None
+    return {row["client"]: float(np.mean(row["error"])) for row in json.loads(path.read_text())}
+
+
+def spending(run: Run, statement: dict[str, Any]) -> Spending | None:
+    """Epsilon after the rounds of a run, of the party that spent most in the end, from the ledger's lines.
+
+    Other runs on the same data set count from where they stand in the ledger, so a curve may begin above zero. The
+    ledger knows a run by the name it was given, whatever its directory is called now.
+    """
+    path, parties = run.public / "ledger.jsonl", statement["parties"]
+    if not path.exists() or not parties:
+        return None
+    most = max(parties, key=lambda party: party["epsilon"])
+    account = (most["party"], statement["data"], statement["level"], statement["relation"])
+    lines = [x for x in read_lines(path) if (x.party, x.data, x.unit, x.cost.relation) == account]
+    adaptive = len({line.run for line in lines}) > 1
+    ends = [(place, line.rounds[1]) for place, line in enumerate(lines, 1) if line.run == statement["run"]]
+    last = {rounds: place for place, rounds in ends}
+    rounds = _thinned(sorted(last))
+    counts = [len(lines) if end == rounds[-1] else last[end] for end in rounds]
+    before = ends[0][0] - 1 if ends else len(lines)
+    epsilons = [_epsilon(lines[:count], most["delta"], adaptive) for count in (before, *counts)]
+    return Spending(most["party"], (0, *rounds), tuple(epsilons))
+
+
+def _epsilon(lines: list[Line], delta: float, adaptive: bool) -> float:
+    return accounting.epsilon(accounting.by_run((x.run, x.cost, x.uses) for x in lines), delta, adaptive=adaptive)
+
+
+def _thinned(rounds: list[int]) -> list[int]:
+    """At most POINTS of them, evenly spaced, the last one included."""
+    places = np.unique(np.linspace(0, len(rounds) - 1, POINTS).round().astype(int)) if rounds else []
+    return [rounds[place] for place in places]

@@ -1,0 +1,233 @@
+"""Reports: numbers are those of the run directory, and nothing private is shown unasked."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kinfolk.privacy import accounting
+from kinfolk.privacy.ledger import read_lines
+from kinfolk.report import pdf, write_report
+from kinfolk.report.build import build
+from kinfolk.report.checking import chained
+from kinfolk.report.content import Chart
+from kinfolk.report.page import page
+from kinfolk.report.reading import read
+from kinfolk.runs import Run, RunError
+
+EXTERNAL = re.compile(r"""(?:src|href|action)=["'](?!\#|data:)|@import|url\(|https?://|fetch\(|XMLHttp|import\(""")
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("client", "released", "open")]
+
+
+def written(tmp_path: Path, *made: Run, **options: Any) -> str:
+    return write_report([one.path for one in made], tmp_path / "report", **options).read_text()
+
+
+def values(text: str) -> list[float]:
+    return [float(raw) for raw in re.findall(r'data-value="([^"]+)"', text)]
+
+
+class Words(HTMLParser):
+    """The text of a page, and its attributes that are read aloud."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value for name, value in attrs if name == "aria-label" and value]
+
+    def handle_data(self, data: str) -> None:
+        self.found.append(data)
+
+
+def test_numbers_are_those_of_the_run_directory(trained: Any, tmp_path: Path) -> None:
+    text = written(tmp_path, trained("personal"), trained("alone"), with_private=True)
+    shown = values(text)
+    for one in (trained("personal"), trained("alone")):
+        statement = one.statement()
+        for party in statement["parties"]:
+            assert party["epsilon"] in shown
+            assert party["delta"] in shown
+        for line in one.metrics():
+            assert line["loss"] in shown
+        assert one.metrics()[-1]["error"] in shown
+        assert one.metrics()[-1]["worst_decile_error"] in shown
+        for client in json.loads((one.private / "clients.json").read_text()):
+            assert float(np.mean(client["error"])) in shown
+    pairs = re.findall(r'data-value="([^"]+)">([^<]+)<', text)
+    assert pairs
+    for raw, seen in pairs:
+        if seen.endswith(" %"):
+            assert 0 <= float(seen.removesuffix(" %")) - 100 * float(raw) < 0.1 + 1e-9
+        else:
+            assert seen == f"{float(raw):.4g}"
+
+
+@pytest.mark.parametrize("name", ["personal", "alone", *SLOW[:2]])
+def test_epsilon_over_rounds_comes_from_the_ledger_and_ends_at_the_statement(trained: Any, name: str) -> None:
+    one = trained(name)
+    found = read(one.path, False).spending
+    assert found is not None
+    assert found.epsilons[0] == 0
+    assert list(found.epsilons) == sorted(found.epsilons)
+    assert found.epsilons[-1] == one.statement()["epsilon"]
+    middle = found.rounds[3]
+    paid = [x for x in read_lines(one.public / "ledger.jsonl") if x.party == found.party and x.rounds[1] <= middle]
+    (delta,) = {p["delta"] for p in one.statement()["parties"] if p["party"] == found.party}
+    assert found.epsilons[3] == accounting.epsilon([(x.cost, x.uses) for x in paid], delta)
+
+
+@pytest.mark.slow
+def test_an_earlier_release_on_the_same_data_counts(trained: Any) -> None:
+    first, again = (read(trained(name).path, False) for name in ("released", "again"))
+    assert first.spending is not None
+    assert again.spending is not None
+    assert again.spending.epsilons[0] >= first.spending.epsilons[-1] > 1
+    assert again.spending.epsilons[-1] == again.statement["epsilon"]
+    assert "several runs" in again.statement["accountant"]
+
+
+def test_private_is_hidden_without_the_flag(trained: Any, tmp_path: Path) -> None:
+    """Not only are the numbers absent: the directory is not even read."""
+    copy = tmp_path / "copy"
+    shutil.copytree(trained("personal").path, copy)
+    shutil.rmtree(copy / "private")
+    with_folder = page(build([read(trained("personal").path, False)], False))
+    assert with_folder == page(build([read(copy, False)], False)).replace("copy", trained("personal").name)
+    errors = [line["error"] for line in trained("personal").metrics()]
+    assert not set(errors) & set(values(with_folder))
+    assert "private/" in with_folder  # says where the rest is
+    both = written(tmp_path, trained("personal"), with_private=True)
+    assert "not covered either" in both
+
+
+@pytest.mark.parametrize("name", ["personal", "alone", *SLOW])
+def test_every_epsilon_of_a_simulation_says_so(trained: Any, tmp_path: Path, name: str) -> None:
+    """In the page's own words; the verbatim statement and settings are the run's."""
+    one = trained(name)
+    text = re.sub(r"<pre.*?</pre>", "", written(tmp_path, one, with_private=True), flags=re.S)
+    note = r'\s*<span class="note">\(simulated\)</span>'
+    spent = {party["epsilon"] for party in one.statement()["parties"]} - {0.0}
+    shown = list(re.finditer(r'data-value="([^"]+)">[^<]*</span>(' + note + ")?", text))
+    epsilons = [m for m in shown if float(m[1]) in spent]
+    labels = [words for words in Words(text).found if re.search(r"epsilon \d", words)]
+    assert bool(epsilons) == (name != "open")
+    if name == "released":
+        assert "simulated" not in text
+    else:
+        assert all(m[2] for m in epsilons)
+        assert all("(simulated)" in words for words in labels)
+
+
+def test_one_file_that_asks_for_nothing_else(full_page: Path) -> None:
+    text = full_page.read_text()
+    assert not EXTERNAL.findall(text)
+    assert "default-src 'none'" in text
+    assert full_page.stat().st_size < 3_000_000
+    charts = text.count("<figure")
+    assert charts >= 6
+    assert text.count("The numbers of this chart") == charts
+
+
+def test_a_name_cannot_become_markup(trained: Any, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(trained("personal").path, copy)
+    path = copy / "public" / "statement.json"
+    evil = '<img src=x onerror=alert(1)>|"'
+    path.write_text(path.read_text().replace('"synthetic_schools"', json.dumps(evil)))
+    text = page(build([read(copy, False)], False))
+    assert "<img" not in text
+    assert "&lt;img" in text
+
+
+def test_who_gains_needs_a_run_of_training_alone(trained: Any, tmp_path: Path) -> None:
+    single = written(tmp_path, trained("personal"), with_private=True)
+    assert "Give a run of method local" in single
+    both = written(tmp_path, trained("personal"), trained("alone"), with_private=True)
+    own, other = (read(one.path, True).errors or {} for one in (trained("personal"), trained("alone")))
+    gains = sum(own[client] < other[client] for client in own)
+    assert re.search(rf'Clients that gain</dt><dd><span class="number" data-value="{float(gains)}"', both)
+
+
+@pytest.mark.slow
+def test_training_alone_is_compared_at_the_same_level_only(trained: Any, tmp_path: Path) -> None:
+    text = written(tmp_path, trained("client"), trained("alone"), with_private=True)
+    assert "Clients that gain" not in text
+
+
+def test_a_changed_ledger_or_statement_is_noticed(trained: Any, tmp_path: Path) -> None:
+    assert "do not fit together" not in written(tmp_path, trained("personal"))
+    copy = tmp_path / trained("personal").name
+    shutil.copytree(trained("personal").path, copy)
+    ledger = copy / "public" / "ledger.jsonl"
+    lines = ledger.read_text().splitlines(keepends=True)
+    assert chained(ledger)
+    ledger.write_text("".join(lines[:5] + lines[12:]))
+    assert not chained(ledger)
+    assert "do not fit together" in written(tmp_path, Run(copy))
+
+
+def test_strengths_are_drawn_where_a_run_wrote_them(trained: Any, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(trained("personal").path, copy)
+    records = [{"round": n, "strength": {"first": 1.5**n, "last": 0.25 * n}} for n in range(4)]
+    (copy / "public" / "strengths.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    report = build([read(copy, False)], False)
+    (chart,) = [part for s in report.sections if s.anchor == "strengths" for part in s.parts]
+    assert isinstance(chart, Chart)
+    assert [series.name for series in chart.series] == ["first", "last"]
+    assert chart.series[0].points[2] == (2.0, 2.25)
+
+
+def test_a_large_federation_fits(trained: Any, tmp_path: Path) -> None:
+    """Two thousand clients and five runs: still under 3 MB."""
+    made = []
+    for number, one in enumerate([trained("personal")] * 4 + [trained("alone")]):
+        copy = tmp_path / f"many-{number}"
+        shutil.copytree(one.path, copy)
+        statement = json.loads((copy / "public" / "statement.json").read_text())
+        party = statement["parties"][0]
+        statement["parties"] = [party | {"party": f"client-{k:05d}"} for k in range(2000)]
+        (copy / "public" / "statement.json").write_text(json.dumps(statement))
+        rows = [{"client": f"client-{k:05d}", "error": [k / 7 + number], "loss": [0.1]} for k in range(2000)]
+        (copy / "private" / "clients.json").write_text(json.dumps(rows))
+        made.append(Run(copy))
+    text = written(tmp_path, *made, with_private=True)
+    assert len(text) < 3_000_000
+    assert "of 2000 clients are drawn" in text
+
+
+def test_markdown_has_the_same_numbers(trained: Any, tmp_path: Path) -> None:
+    text = written(tmp_path, trained("personal"), trained("alone"), with_private=True, format="md")
+    statement = trained("personal").statement()
+    assert f"{statement['epsilon']:.4g} (simulated)" in text
+    assert f"{trained('personal').metrics()[-1]['error']:.4g}" in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(rows) > 50
+    assert "<" not in re.sub(r"\\<|```.*?```", "", text, flags=re.S)
+
+
+def test_errors_name_the_remedy(trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RunError, match="not a run directory"):
+        read(tmp_path, False)
+    copy = tmp_path / "copy"
+    shutil.copytree(trained("personal").path, copy)
+    (copy / "public" / "statement.json").unlink()
+    with pytest.raises(RunError, match="--resume"):
+        read(copy, False)
+    with pytest.raises(ValueError, match="format='docx'"):
+        write_report([trained("personal").path], tmp_path / "x", format="docx")
+    monkeypatch.setenv("KINFOLK_CHROMIUM", "no-such-browser")
+    with pytest.raises(ValueError, match="apt install chromium"):
+        pdf.printed("")

@@ -1,0 +1,65 @@
+"""Closed-form fits against what they stand for: the minimum, and refitting without each row."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kinfolk import models, trees
+from kinfolk.privacy.gates import Rows
+from kinfolk.solve import newton, outputs_without
+
+
+def rows_for(outcome: str, count: int = 12, padding: int = 3) -> Rows:
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(count + padding, 3)).astype(np.float32)
+    y = {
+        "number": generator.normal(size=count + padding).astype(np.float32),
+        "binary": generator.integers(0, 2, count + padding).astype(np.int32),
+        "classes": generator.integers(0, 3, count + padding).astype(np.int32),
+    }[outcome]
+    return Rows(jnp.asarray(x), jnp.asarray(y), jnp.arange(count + padding) < count)
+
+
+MODELS = {"number": models.linear(3), "binary": models.logistic(3), "classes": models.softmax(3, 3)}
+
+
+def objective(model, rows, centre, precision, params):  # type: ignore[no-untyped-def]
+    losses = jax.vmap(lambda x, y: model.loss(params, x, y))(rows.x, rows.y)
+    mean = jnp.where(rows.mask, losses, 0).sum() / rows.mask.sum().astype(jnp.float32)
+    return mean + precision / 2 * trees.squared_norm(trees.subtract(params, centre))
+
+
+@pytest.mark.parametrize("outcome", MODELS)
+def test_newton_finds_the_minimum_and_ignores_padding(outcome: str) -> None:
+    model, rows = MODELS[outcome], rows_for(outcome)
+    centre = jax.tree.map(lambda leaf: leaf + 0.3, model.init(jax.random.key(0)))
+    found = newton(model, rows, centre, jnp.float32(0.2), steps=1 if outcome == "number" else 8)
+    slope = jax.grad(lambda p: objective(model, rows, centre, 0.2, p))(found)
+    assert float(trees.squared_norm(slope)) < 1e-9
+
+
+def test_a_precision_for_every_weight_and_a_matrix_agree() -> None:
+    model, rows = MODELS["number"], rows_for("number")
+    centre = model.init(jax.random.key(0))
+    each = jnp.array([0.1, 1.0, 2.0, 3.0])
+    one, other = newton(model, rows, centre, each), newton(model, rows, centre, jnp.diag(each))
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("outcome", "tolerance"), [("number", 1e-4), ("binary", 0.05), ("classes", 0.08)])
+def test_outputs_without_a_row_are_those_of_a_fit_without_it(outcome: str, tolerance: float) -> None:
+    """The prior keeps its weight: a mean over n rows of which one counts as nothing."""
+    model, rows = MODELS[outcome], rows_for(outcome)
+    centre, precision, steps = model.init(jax.random.key(0)), jnp.float32(0.3), 8
+    fitted = newton(model, rows, centre, precision, steps)
+    quick = outputs_without(model, rows, fitted, precision)
+    count = int(rows.mask.sum())
+    for i in (0, 5, 11):
+        kept = Rows(rows.x, rows.y, rows.mask.at[i].set(False))
+        refitted = newton(model, kept, centre, precision * count / (count - 1), steps)
+        exact = np.ravel(model.predict(refitted, rows.x[i]))
+        np.testing.assert_allclose(np.asarray(quick[i]), exact, atol=tolerance)
+        with_it = np.ravel(model.predict(fitted, rows.x[i]))
+        assert np.abs(with_it - exact).max() > 2 * np.abs(np.asarray(quick[i]) - exact).max()
