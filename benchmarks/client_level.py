@@ -31,9 +31,9 @@ from kinfolk.data.files import load_arrays
 from kinfolk.data.school import CHECKSUM, HOME, from_matlab
 from kinfolk.experiment import DataChoice, Experiment, ModelChoice, Phase
 from kinfolk.jobs import Job, prepare
+from kinfolk.measuring import gains
 from kinfolk.privacy.levels import PrivacyLevel, client_level, none
 from kinfolk.simulation import engine
-from kinfolk.train import gains
 
 EPSILONS = (1.0, 4.0, 16.0)
 STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kinfolk import train, trees
+from kinfolk import carrying, trees
 from kinfolk.building import as_sweep
 from kinfolk.jobs import Job
 from kinfolk.simulation import carry
@@ -17,7 +17,7 @@ from kinfolk.simulation import carry
 def stacked(job: Job, points: Sequence[tuple[Any, Any]]) -> carry.Parcel:
     """The job's parcel with a sweep point for every pair of an algorithm and terms; one phase only."""
     algorithms, terms = ([as_sweep(part) for part in parts] for parts in zip(*points, strict=True))
-    return replace(train.parcel(job), algorithms=(trees.concatenate(algorithms),), terms=trees.concatenate(terms))
+    return replace(carrying.parcel(job), algorithms=(trees.concatenate(algorithms),), terms=trees.concatenate(terms))
 
 
 def pooled_error(parcel: carry.Parcel, errors: np.ndarray) -> np.ndarray:

@@ -1,7 +1,9 @@
 """Stricter than JAX: no silent promotion of types or ranks. Real data where it is there."""
 
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
@@ -37,3 +39,39 @@ def school_data() -> None:
     directory = os.environ.get("KINFOLK_DATA")
     if not directory or not (Path(directory) / "school.npz").exists():
         pytest.skip("School is not here: set KINFOLK_DATA to a directory with school.npz")
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs the command line in this process; returns its exit code and what it printed."""
+    from kinfolk import cli
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["kinfolk", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return call
+
+
+@pytest.fixture
+def heart_files(tmp_path: Path) -> list[Path]:
+    """The four hospitals as four CSV files; skips where the data are not."""
+    import numpy as np
+
+    source = Path(os.environ.get("KINFOLK_DATA", "nowhere")) / "heart_disease.npz"
+    if not source.exists():
+        pytest.skip("heart_disease.npz is not here: set KINFOLK_DATA to a directory with it")
+    with np.load(source, allow_pickle=False) as file:
+        x, y, client, names, features = (file[k] for k in ("x", "y", "client", "client_name", "feature_name"))
+    found = []
+    for k, name in enumerate(names):
+        lines = [",".join([*features, "disease"])]
+        for row, label in zip(x[client == k], y[client == k], strict=True):
+            values = ["" if np.isnan(value) else f"{value:g}" for value in row]
+            lines.append(",".join([*values, "yes" if label > 0 else "no"]))
+        found.append(tmp_path / f"{name}.csv")
+        found[-1].write_text("\n".join(lines) + "\n")
+    return found

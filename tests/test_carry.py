@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinfolk import train
+from kinfolk import carrying, train
 from kinfolk.experiment import Afterwards, ConfigError, Experiment, Phase, Training
 from kinfolk.privacy.ledger import read_lines
 from kinfolk.privacy.levels import client_level
@@ -36,7 +36,7 @@ def small() -> Experiment:
 
 def test_an_exported_job_gives_the_same_models_and_is_charged_before(tmp_path: Path) -> None:
     here = train.run(small(), tmp_path / "here")
-    there = train.export(small(), tmp_path / "there")
+    there = carrying.export(small(), tmp_path / "there")
     assert len(read_lines(there.public / "ledger.jsonl")) > 0, "charged before it leaves"
     assert not there.done()
     job, result = there.private / "job.npz", tmp_path / "result.npz"
@@ -45,7 +45,7 @@ def test_an_exported_job_gives_the_same_models_and_is_charged_before(tmp_path: P
     )
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["run"] > 0
-    train.merge(there.path, result)
+    carrying.merge(there.path, result)
     assert there.statement()["parties"] == here.statement()["parties"]
     for name in ("private/models.npz", "public/shared.npz"):
         with np.load(here.path / name) as one, np.load(there.path / name) as other:
@@ -56,7 +56,7 @@ def test_an_exported_job_gives_the_same_models_and_is_charged_before(tmp_path: P
 
 
 def test_a_result_that_used_more_than_was_charged_is_not_taken(tmp_path: Path) -> None:
-    run = train.export(small(), tmp_path)
+    run = carrying.export(small(), tmp_path)
     job, result = run.private / "job.npz", tmp_path / "result.npz"
     from kinfolk.simulation import carry
 
@@ -66,13 +66,13 @@ def test_a_result_that_used_more_than_was_charged_is_not_taken(tmp_path: Path) -
         [sys.executable, "-m", "kinfolk.simulation.carry", str(job), str(result)], check=True, capture_output=True
     )
     with pytest.raises(PrivacyError, match="used otherwise than charged"):
-        train.merge(run.path, result)
+        carrying.merge(run.path, result)
     assert not run.done()
 
 
 def test_a_release_is_not_exported(tmp_path: Path) -> None:
     with pytest.raises(PrivacyError, match="draws its noise where its ledger is"):
-        train.export(replace(small(), seed=None, seeds=1), tmp_path)
+        carrying.export(replace(small(), seed=None, seeds=1), tmp_path)
 
 
 def test_a_phase_after_clusters_is_refused(tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def test_train_from_a_file_and_resume_a_finished_run(kinfolk: Any, tmp_path: Pat
     ("words", "message"),
     [
         ("train --epsilon 0 --json", "epsilon=0.0 must be above 0"),
+        ("train --rounds 0 --epsilon 1 --json", "rounds=0 must be at least 1"),
         ("train --level secret --epsilon 1 --json", "level='secret'"),
         ("train --method averaging --json", "method='averaging'"),
         ("train --data nowhere --json", "data='nowhere'"),
@@ -108,6 +109,11 @@ def test_errors_have_one_shape(kinfolk: Any, words: str, message: str) -> None:
     code, out, err = kinfolk(*words.removesuffix("--json").split())
     assert "Error:" in err
     assert "Traceback" not in err
+
+
+def test_an_error_with_brackets_is_shown_whole(kinfolk: Any, tmp_path: Path) -> None:
+    (tmp_path / "e.toml").write_text("[[phases]]\nroundz = 3\n")
+    assert "'phases[0].roundz'" in " ".join(kinfolk("train", tmp_path / "e.toml")[2].split())
 
 
 def test_help_teaches(kinfolk: Any) -> None:

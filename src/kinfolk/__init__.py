@@ -11,6 +11,7 @@ from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level, no
 if TYPE_CHECKING:
     from kinfolk.algorithms import REGISTRY
     from kinfolk.data.federation import Federation, from_rows
+    from kinfolk.estimators import PersonalizedClassifier, PersonalizedRegressor
     from kinfolk.experiment import DataChoice, Experiment, ModelChoice, Phase, Training
     from kinfolk.models import from_functions
     from kinfolk.train import resume, run
@@ -24,6 +25,8 @@ _LATE = {
     "DataChoice": "kinfolk.experiment",
     "Experiment": "kinfolk.experiment",
     "ModelChoice": "kinfolk.experiment",
+    "PersonalizedClassifier": "kinfolk.estimators",
+    "PersonalizedRegressor": "kinfolk.estimators",
     "Phase": "kinfolk.experiment",
     "Training": "kinfolk.experiment",
     "from_functions": "kinfolk.models",
@@ -37,6 +40,8 @@ __all__ = [
     "Experiment",
     "Federation",
     "ModelChoice",
+    "PersonalizedClassifier",
+    "PersonalizedRegressor",
     "Phase",
     "PrivacyLevel",
     "Training",

@@ -6,21 +6,29 @@ import dataclasses
 import json
 import sys
 import warnings
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.markup import escape
 from rich.table import Table
 
 from kinfolk.cli_attack import attack
+from kinfolk.cli_compare import compare
+from kinfolk.cli_data import schema
+from kinfolk.cli_output import (
+    VERSION,
+    Delta,
+    Epsilon,
+    Json,
+    console,
+    emit,
+)
+from kinfolk.cli_predict import export, predict
 from kinfolk.cli_report import report
-from kinfolk.experiment import ConfigError, DataChoice, Experiment, Phase, Training, load
-from kinfolk.privacy.levels import PrivacyLevel
-
-VERSION = 1
-"""Version of the shapes that --json prints."""
+from kinfolk.cli_runs import ledger, runs_app
+from kinfolk.cli_train import train
+from kinfolk.experiment import ConfigError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -29,129 +37,15 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="Private multi-task and personalised federated learning: a model per client, and a guarantee that is true.",
 )
-console = Console(stderr=False)
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Seed = Annotated[
-    int | None,
-    typer.Option(help="Makes a simulation, which can be repeated. Without a seed the run is a release (OS entropy)."),
-]
-Output = Annotated[Path, typer.Option(help="Where run directories go.")]
-Level = Annotated[str, typer.Option(help="example, client or none: what one unit of privacy is.")]
-Epsilon = Annotated[float | None, typer.Option(help="Privacy budget.")]
-Delta = Annotated[float | None, typer.Option(help="Default: min(1e-5, n^-1.1), n the number of protected units.")]
-DataName = Annotated[str, typer.Option("--data", help="synthetic_schools (built in) or school.")]
-DataDir = Annotated[Path | None, typer.Option(help="Directory with data files; also KINFOLK_DATA.")]
-
-
+app.command()(train)
+app.command()(compare)
+app.command()(schema)
+app.command()(predict)
+app.command()(export)
+app.command()(ledger)
+app.add_typer(runs_app, name="runs")
 app.command()(attack)
 app.command()(report)
-
-
-def emit(command: str, value: dict[str, Any]) -> None:
-    print(json.dumps({"version": VERSION, "command": command, **value}))
-
-
-@app.command()
-def train(
-    config: Annotated[
-        Path | None, typer.Argument(help="An experiment as TOML; options below are then not needed.")
-    ] = None,
-    method: Annotated[str, typer.Option(help="One of those that `kinfolk check` lists.")] = "mean_regularized",
-    data: DataName = "synthetic_schools",
-    level: Level = "example",
-    epsilon: Epsilon = None,
-    delta: Delta = None,
-    clip: Annotated[float, typer.Option(help="Largest norm of one unit's contribution.")] = 1.0,
-    cohort: Annotated[float | None, typer.Option(help="Expected clients per round; default all.")] = None,
-    rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 60,
-    strength: Annotated[float | None, typer.Option(help="Pull towards the shared model (mean_regularized).")] = None,
-    step_size: Annotated[float, typer.Option(help="Step size of local training.")] = 0.1,
-    batch_size: Annotated[int | None, typer.Option(help="Expected batch size; 0 for full batches.")] = 32,
-    seed: Seed = None,
-    seeds: Annotated[int, typer.Option(help="Repetitions of a simulation, computed together.")] = 1,
-    output: Output = Path("runs"),
-    ledger: Annotated[Path | None, typer.Option(help="The data set's ledger (release runs).")] = None,
-    data_dir: DataDir = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with this run directory.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Train one model per client.
-
-    `kinfolk train --seed 0` simulates on the built-in data; `kinfolk train experiment.toml` runs a file.
-    """
-    from kinfolk import train as training
-    from kinfolk.algorithms import REGISTRY
-
-    _use_data(data_dir)
-    if resume is not None:
-        experiment = _experiment_of(resume)
-        with _bar(as_json, experiment.name) as bar:
-            run = training.resume(resume, ledger=ledger, progress=bar)
-    else:
-        if config is not None:
-            experiment = load(config)
-        else:
-            known = REGISTRY[method].options() if method in REGISTRY else {}
-            options = {"step_size": step_size} if "step_size" in known else {}
-            options |= {"strength": strength} if strength is not None else {}
-            experiment = Experiment(
-                name=method,
-                seed=seed,
-                seeds=seeds,
-                data=DataChoice(data),
-                training=Training(batch_size or None),
-                privacy=_level(level, epsilon, delta, clip, cohort),
-                phases=(Phase(method, rounds, options),),
-            )
-        with _bar(as_json, experiment.name) as bar:
-            run = training.run(experiment, output, ledger=ledger, progress=bar)
-    _report("train", [run], as_json)
-
-
-@app.command()
-def compare(
-    method: Annotated[
-        list[str] | None, typer.Option(help="A method; repeat for several. Default: local, fedavg, mean_regularized.")
-    ] = None,
-    data: DataName = "synthetic_schools",
-    level: Level = "example",
-    epsilon: Epsilon = 3.0,
-    delta: Delta = None,
-    clip: Annotated[float, typer.Option(help="Largest norm of one unit's contribution.")] = 1.0,
-    rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 60,
-    step_size: Annotated[float, typer.Option(help="Step size of local training.")] = 0.1,
-    strength: Annotated[float, typer.Option(help="Pull towards the shared model (mean_regularized).")] = 0.5,
-    seed: Annotated[int, typer.Option(help="Comparisons are simulations: looking at results costs privacy.")] = 0,
-    seeds: Annotated[int, typer.Option(help="Repetitions, computed together.")] = 5,
-    output: Output = Path("runs"),
-    data_dir: DataDir = None,
-    as_json: Json = False,
-) -> None:
-    """Simulate several methods on the same data and budget, and show them side by side."""
-    from kinfolk import train as training
-    from kinfolk.algorithms import REGISTRY
-
-    _use_data(data_dir)
-    privacy = _level(level, epsilon, delta, clip, None)
-    results = []
-    for name in method or ("local", "fedavg", "mean_regularized"):
-        if name not in REGISTRY:
-            raise ConfigError(f"method={name!r} is not one of {', '.join(REGISTRY)}")
-        entry = REGISTRY[name]
-        given = {"step_size": step_size, "strength": strength}
-        options = {key: value for key, value in given.items() if key in entry.options()}
-        experiment = Experiment(
-            name=name,
-            seed=seed,
-            seeds=seeds,
-            data=DataChoice(data),
-            privacy=privacy,
-            phases=(Phase(name, rounds, options),),
-        )
-        with _bar(as_json, name) as bar:
-            results.append(training.run(experiment, output, progress=bar))
-    _report("compare", results, as_json)
 
 
 @app.command()
@@ -231,84 +125,6 @@ def check(
         raise typer.Exit(1)
 
 
-def _use_data(directory: Path | None) -> None:
-    import os
-
-    if directory is not None:
-        os.environ["KINFOLK_DATA"] = str(directory)
-
-
-def _level(level: str, epsilon: float | None, delta: float | None, clip: float, cohort: float | None) -> PrivacyLevel:
-    if level == "none":
-        return PrivacyLevel("none", cohort=cohort)
-    return PrivacyLevel(level, 3.0 if epsilon is None else epsilon, delta, clip=clip, cohort=cohort)
-
-
-def _experiment_of(path: Path) -> Experiment:
-    from kinfolk import runs
-
-    return runs.open_run(path).experiment()
-
-
-class _bar:
-    """A progress bar for one run, on standard error; silent with --json."""
-
-    def __init__(self, silent: bool, name: str) -> None:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(),
-        )
-        self._progress = Progress(*columns, console=Console(stderr=True), disable=silent)
-        self._task = self._progress.add_task(name, total=None, note="counting, calibrating, compiling")
-
-    def __enter__(self) -> Any:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def __call__(self, done: int, total: int, numbers: dict[str, float]) -> None:
-        self._progress.update(self._task, completed=done, total=total, note=f"test error {numbers['error']:.4g}")
-
-
-def _report(command: str, results: list[Any], as_json: bool) -> None:
-    rows = []
-    for run in results:
-        statement, last = run.statement(), (run.metrics() or [{}])[-1]
-        rows.append(
-            {
-                "method": run.experiment().phases[-1].method,
-                "run": str(run.path),
-                "error": last.get("error"),
-                "worst_decile_error": last.get("worst_decile_error"),
-                "epsilon": statement["epsilon"],
-                "delta": statement["delta"],
-                "simulated": statement["simulated"],
-                "level": statement["level"],
-            }
-        )
-    if as_json:
-        emit(command, {"results": rows})
-        return
-    table = Table("method", "mean client error", "worst tenth", "epsilon", "delta", title="Test results")
-    for row in rows:
-        mark = " (simulated)" if row["simulated"] else ""
-        table.add_row(
-            row["method"],
-            f"{row['error']:.4g}",
-            f"{row['worst_decile_error']:.4g}",
-            "no privacy" if row["epsilon"] is None else f"{row['epsilon']:.3g}{mark}",
-            "" if row["epsilon"] is None else f"{row['delta']:.2g}",
-        )
-    console.print(table)
-    for row in rows:
-        console.print(f"{row['method']}: {row['run']}", highlight=False, soft_wrap=True)
-
-
 def main() -> None:
     """Runs the command line; errors a user can cause are one message, without a traceback."""
     from kinfolk.data.federation import DataError
@@ -333,5 +149,5 @@ def _fail(message: str, kind: str, as_json: bool, code: int) -> None:
     if as_json:
         print(json.dumps({"version": VERSION, "error": {"kind": kind, "message": message}}))
     else:
-        Console(stderr=True).print(f"[red]Error:[/red] {message}", highlight=False)
+        Console(stderr=True).print(f"[red]Error:[/red] {escape(message)}", highlight=False)
     sys.exit(code)

@@ -27,13 +27,22 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class DataChoice:
-    """Which federation."""
+    """Which federation: a built-in one, or tables of one's own."""
 
     name: str = "synthetic_schools"
+    """The data set's name: one that is built in, or what its owner calls the tables. The ledger knows it by this."""
     scaling: str = "bounds"
     test_fraction: float = 0.2
     pooled: bool = False
     """All clients' rows put together, as if one client had them: a reference that no federation can have."""
+    files: tuple[str, ...] = ()
+    """Tables to read (CSV, Parquet, Arrow), as seen from the directory in which training was begun."""
+    client: str | None = None
+    """The column that says whose row it is; None: every file is one client."""
+    target: str | None = None
+    """The column to predict; None: as the schema says."""
+    schema: str | None = None
+    """The file that declares the columns; None: drafted from the data, which only a simulation may do."""
 
 
 @dataclass(frozen=True)
@@ -132,13 +141,16 @@ def load(path: Path) -> Experiment:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def from_toml(text: str) -> Experiment:
-    """The experiment that a TOML text describes; an unknown key is an error that names the nearest valid one."""
+def from_toml(text: str, kind: type = Experiment) -> Any:
+    """The experiment (or other dataclass) that a TOML text describes.
+
+    An unknown key is an error that names the nearest valid one.
+    """
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not valid TOML: {error}") from None
-    return _build(Experiment, values, "")
+    return _build(kind, values, "")
 
 
 def _build(kind: Any, value: Any, where: str) -> Any:
@@ -161,7 +173,7 @@ def _build(kind: Any, value: Any, where: str) -> Any:
         except ConfigError:
             raise
         except ValueError as error:
-            raise ConfigError(f"{where or 'experiment'}: {error}") from None
+            raise ConfigError(f"{where or getattr(kind, '__name__', '').lower()}: {error}") from None
     if origin is tuple:
         return tuple(_build(arguments[0], item, f"{where}[{n}]") for n, item in enumerate(value))
     if origin is dict:
@@ -177,8 +189,8 @@ def _dotted(where: str, key: str) -> str:
     return f"{where}.{key}" if where else key
 
 
-def to_toml(experiment: Experiment) -> str:
-    """The experiment as TOML, every value written out except those that are None."""
+def to_toml(experiment: Any) -> str:
+    """The experiment (or other dataclass) as TOML, every value written out except those that are None."""
     return "\n".join(_tables(experiment, "")) + "\n"
 
 

@@ -203,7 +203,11 @@ def check_job(
 
 
 def load_data(choice: DataChoice, seed: int) -> Federation:
-    """A built-in data set, split by `seed`."""
+    """A built-in data set, or tables, split by `seed`."""
+    if choice.files:
+        from kinfolk.data.tables import load_tables
+
+        return load_tables(choice, seed)
     if choice.name not in DATASETS:
         raise DataError(f"data={choice.name!r} is not one of {sorted(DATASETS)}")
     federation = DATASETS[choice.name](scaling=choice.scaling, test_fraction=choice.test_fraction, seed=seed)

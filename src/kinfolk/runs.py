@@ -62,6 +62,11 @@ class Run:
         path = self.private / "metrics.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
+    def schema(self) -> str | None:
+        """The table's schema as TOML, where there is one; private where it was guessed from the data."""
+        found = [folder / "schema.toml" for folder in (self.public, self.private)]
+        return next((path.read_text() for path in found if path.exists()), None)
+
     def done(self) -> bool:
         return (self.public / "statement.json").exists()
 

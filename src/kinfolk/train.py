@@ -6,48 +6,34 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from kinfolk import runs, trees
 from kinfolk.afterwards.self_select import SelfSelect
 from kinfolk.building import as_array, as_sweep
+from kinfolk.charging import Chunk, affordable, charge, chunk_rounds, chunks_of, require_charged, uses_of
+from kinfolk.checkpoints import save, start
+from kinfolk.data.federation import Federation
 from kinfolk.experiment import Experiment
-from kinfolk.fresh_noise import checked_for_release, release_size, with_fresh_noise
-from kinfolk.jobs import Job, prepare, releases_per_round
-from kinfolk.privacy import accounting
-from kinfolk.privacy.ledger import RELEASED, SIMULATED, Ledger, LedgerError, Line
+from kinfolk.fresh_noise import checked_for_release, with_fresh_noise
+from kinfolk.jobs import Job, prepare
+from kinfolk.measuring import gains, measure, summary
+from kinfolk.privacy.ledger import RELEASED, SIMULATED, Ledger, LedgerError
 from kinfolk.privacy.levels import CLEAN
-from kinfolk.privacy.mechanisms import Cost
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.privacy.statement import statement, text
 from kinfolk.runs import Run
-from kinfolk.simulation import carry, engine
+from kinfolk.simulation import engine
 from kinfolk.simulation.engine import State
-
-CHUNKS = 20
-"""A run is computed in about this many chunks of rounds, each charged beforehand and saved afterwards."""
-TAPE_BYTES = 2**27
 
 Progress = Callable[[int, int, dict[str, float]], None]
 """Called after every chunk with rounds done, rounds in all, and a few numbers."""
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Some rounds of one phase."""
-
-    phase: int
-    begin: int
-    end: int
-    first: int
-    """The phase's first round."""
 
 
 def run(
@@ -56,13 +42,18 @@ def run(
     *,
     ledger: Path | None = None,
     progress: Progress | None = None,
+    federations: Sequence[Federation] | None = None,
 ) -> Run:
-    """Trains, and returns the run directory. Without a seed this is a release, charged to the data set's ledger."""
-    job = prepare(experiment)
-    _refuse_bad_release(job)
+    """Trains, and returns the run directory. Without a seed this is a release, charged to the data set's ledger.
+
+    `federations`: the data, one per seed, where they are in memory already.
+    """
+    job = prepare(experiment, federations)
+    refuse_bad_release(job)
     where = runs.create(output, experiment)
-    path = _default_ledger(job, where) if ledger is None else ledger
-    runs.write_json(where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **_identity(where)})
+    _write_encoding(job, where)
+    path = default_ledger(job, where) if ledger is None else ledger
+    runs.write_json(where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **identity(where)})
     try:
         return _go(job, where, path, progress)
     except LedgerError:
@@ -77,89 +68,32 @@ def resume(path: Path, *, ledger: Path | None = None, progress: Progress | None 
     if where.done():
         return where
     begun = json.loads((where.private / "run.json").read_text())
-    if _identity(where)["experiment"] != begun["experiment"]:
+    if identity(where)["experiment"] != begun["experiment"]:
         raise PrivacyError(f"{where.public / 'experiment.toml'} was changed since the run began: start a new run")
     path = Path(begun["ledger"])
     if ledger is not None and ledger.absolute() != path:
         raise PrivacyError(f"this run is charged to {path}, not to {ledger}: resume it without --ledger")
     job = prepare(where.experiment())
-    _refuse_bad_release(job)
+    refuse_bad_release(job)
+    if job.federations[0].encoding != (where.schema() or ""):
+        raise PrivacyError("the schema was changed since the run began: undo that, or start a new run")
     return _go(job, where, path, progress)
 
 
-def export(experiment: Experiment, output: Path = Path("runs"), *, ledger: Path | None = None) -> Run:
-    """Makes a simulation ready for another machine: calibrated here, charged here, `private/job.npz` to be carried.
-
-    There `python -m kinfolk.simulation.carry job.npz result.npz` runs it; `merge` takes the result.
-    """
-    job = prepare(experiment)
-    if experiment.seed is None:
-        raise PrivacyError("a release draws its noise where its ledger is: give a seed, or run it here")
-    where = runs.create(output, experiment)
-    path = _default_ledger(job, where) if ledger is None else ledger
-    runs.write_json(where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **_identity(where)})
-    for check in job.checks:
-        check.require()
-    with Ledger(path) as book:
-        for chunk in _affordable(job, where, book, list(_chunks(job, 0)), False):
-            _charge(job, where, book, chunk, False)
-    with runs.writing(where.private / "job.npz"):
-        carry.save(parcel(job), where.private / "job.npz")
-    return where
+def _write_encoding(job: Job, where: Run) -> None:
+    """Keeps the schema beside the models; one that was guessed from the data is private like the data."""
+    data = job.federations[0]
+    if data.encoding:
+        runs.write_text((where.private if data.guesses else where.public) / "schema.toml", data.encoding)
 
 
-def parcel(job: Job) -> carry.Parcel:
-    """A prepared job as something that can be carried."""
-    data, plan = job.federations[0], job.plan
-    return carry.Parcel(
-        job.experiment.model,
-        data.shape,
-        data.outcome,
-        data.classes,
-        plan.level,
-        plan.widths,
-        plan.most_steps,
-        plan.tail_from,
-        tuple(phase.rounds for phase in job.experiment.phases),
-        job.experiment.seed or 0,
-        tuple(as_sweep(algorithm) for algorithm in job.algorithms),
-        as_sweep(job.terms),
-        job.clients,
-        job.tests,
-        None if job.afterwards is None else as_array(job.afterwards),
-    )
-
-
-def merge(path: Path, result: Path) -> Run:
-    """Takes the result of an exported run home: its meters must have counted what the ledger was charged."""
-    where = runs.open_run(path)
-    job = prepare(where.experiment())
-    rounds, last = job.experiment.rounds, len(job.experiment.phases) - 1
-    fresh = engine.start_all(job.plan, as_sweep(job.algorithms[last]), _keys(job))
-    models = job.afterwards is not None
-    like = replace(fresh, models=engine.all_models(as_sweep(job.algorithms[last]), fresh)) if models else fresh
-    with np.load(result, allow_pickle=False) as file:
-        leaves = [jnp.asarray(file[f"leaf{n}"]) for n in range(len(jax.tree.leaves(_kept(like))))]
-    state = _restored(fresh, jax.tree.unflatten(jax.tree.structure(_kept(like)), leaves))
-    with Ledger(Path(json.loads((where.private / "run.json").read_text())["ledger"])) as ledger:
-        charged, total = ledger.uses(where.name), _uses(job, state)
-        for kind, counted in total.items():
-            own = [charged.get((party, kind), 0) for party in job.parties]
-            if not (counted == np.array(own)).all():
-                raise PrivacyError(f"{result}: {kind} was used otherwise than charged; nothing is taken over")
-        _save(job, where, state, rounds)
-        runs.append_json(where.private / "metrics.jsonl", {"round": rounds, **_summary(measure(job, last, state))})
-        _finish(job, where, ledger, state, last, rounds)
-    return where
-
-
-def _identity(where: Run) -> dict[str, str]:
+def identity(where: Run) -> dict[str, str]:
     """What must not change between the start of a run and its end."""
     text = (where.public / "experiment.toml").read_bytes()
     return {"experiment": hashlib.sha256(text).hexdigest()}
 
 
-def _default_ledger(job: Job, where: Run) -> Path:
+def default_ledger(job: Job, where: Run) -> Path:
     """A simulation's ledger is its own. A release is charged to its data set's: the same, wherever runs are kept."""
     if job.experiment.seed is not None:
         return where.public / "ledger.jsonl"
@@ -168,11 +102,17 @@ def _default_ledger(job: Job, where: Run) -> Path:
     return folder / f"{job.federations[0].name}.jsonl"
 
 
-def _refuse_bad_release(job: Job) -> None:
+def refuse_bad_release(job: Job) -> None:
     """A release needs a budget, and data that were prepared without looking at them."""
     level, data = job.experiment.privacy, job.federations[0]
     if job.experiment.seed is not None or level.level == "none":
         return
+    if data.guesses:
+        raise PrivacyError(
+            f"these columns of data {data.name!r} were guessed from its rows, which no account covers: "
+            f"{', '.join(data.guesses)}. Declare them in a schema (`kinfolk schema` drafts one; confirm every entry) "
+            "and give it with --schema, or give a seed to simulate"
+        )
     if level.epsilon is None:
         raise PrivacyError("a release needs a budget: give epsilon (besides noise_multiplier), or a seed to simulate")
     if level.noise_bands > 1:
@@ -189,30 +129,30 @@ def _refuse_bad_release(job: Job) -> None:
 def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None) -> Run:
     released = job.experiment.seed is None
     if released:
-        job = checked_for_release(job, _chunk_rounds(job))
+        job = checked_for_release(job, chunk_rounds(job))
     for check in job.checks:
         check.require()
     with Ledger(ledger_path) as ledger:
-        state, done, phase = _start(job, where)
+        state, done, phase = start(job, where)
         if released:
-            _require_charged(job, where, ledger, done)
-        for chunk in _affordable(job, where, ledger, list(_chunks(job, done)), released):
+            require_charged(job, where, ledger, done)
+        for chunk in affordable(job, where, ledger, list(chunks_of(job, done)), released):
             if chunk.phase != phase:
                 state = engine.enter_phase(job.plan, as_sweep(job.algorithms[chunk.phase]), state)
                 phase = chunk.phase
-            _charge(job, where, ledger, chunk, released)
+            charge(job, where, ledger, chunk, released)
             state = _compute(job, chunk, state, released)
             done = chunk.end
-            _save(job, where, state, done)
+            save(job, where, state, done)
             numbers = measure(job, phase, state)
-            runs.append_json(where.private / "metrics.jsonl", {"round": done, **_summary(numbers)})
+            runs.append_json(where.private / "metrics.jsonl", {"round": done, **summary(numbers)})
             if progress:
-                progress(done, job.experiment.rounds, _summary(numbers))
+                progress(done, job.experiment.rounds, summary(numbers) | _spent(job, ledger))
         if job.afterwards is not None:
             state = _personalise(job, where, phase, state)
-            after = {"round": done, "afterwards": True, **_summary(measure(job, phase, state))}
+            after = {"round": done, "afterwards": True, **summary(measure(job, phase, state))}
             runs.append_json(where.private / "metrics.jsonl", after)
-        _finish(job, where, ledger, state, phase, done)
+        finish(job, where, ledger, state, phase, done)
     return where
 
 
@@ -231,136 +171,28 @@ def _personalise(job: Job, where: Run, phase: int, state: State) -> State:
     return after
 
 
-def gains(alone: np.ndarray, chosen: np.ndarray) -> dict[str, float]:
-    """How many clients (mean over seeds) do better than alone, and how many lose anything, or more than 5 %."""
-    return {
-        "clients": int(alone.shape[1]),
-        "gained": float((chosen < alone).sum(axis=1).mean()),
-        "lost": float((chosen > alone).sum(axis=1).mean()),
-        "lost_more_than_5_percent": float((chosen > 1.05 * alone).sum(axis=1).mean()),
-        "error_alone": float(alone.mean()),
-        "error": float(chosen.mean()),
-    }
-
-
-def _require_charged(job: Job, where: Run, ledger: Ledger, done: int) -> None:
-    """Refuses to go on with a release whose earlier rounds are not in the ledger."""
-    found: dict[tuple[str, str, Cost], int] = {}
-    for line in ledger.lines:
-        if line.run == where.name and line.noise == RELEASED and line.rounds[1] <= done:
-            key = (line.party, line.kind, line.cost)
-            found[key] = found.get(key, 0) + line.uses
-    for line in (line for chunk in _chunks(job, 0) if chunk.end <= done for line in _lines(job, where, chunk, True)):
-        key = (line.party, line.kind, line.cost)
-        found[key] = found.get(key, 0) - line.uses
-    if any(left < 0 for left in found.values()):
-        raise PrivacyError(f"ledger {ledger.path} does not hold the {done} rounds that this run has behind it")
-
-
-def _chunks(job: Job, done: int) -> Iterator[Chunk]:
-    """The run in chunks, from round `done` on; chunk borders do not depend on where it was interrupted."""
-    most = _chunk_rounds(job)
-    first = 0
-    for number, phase in enumerate(job.experiment.phases):
-        for begin in range(first, first + phase.rounds, most):
-            end = min(begin + most, first + phase.rounds)
-            if end > done:
-                yield Chunk(number, max(begin, done), end, first)
-        first += phase.rounds
-
-
-def _chunk_rounds(job: Job) -> int:
-    """Rounds in a chunk: a twentieth of the run, or what noise for a release fits into memory."""
-    rounds = -(-job.experiment.rounds // CHUNKS)
-    if job.experiment.seed is None:
-        uses = sum(int(part.max(initial=0)) for part in job.uses[0].values())
-        rounds = min(rounds, TAPE_BYTES // max(1, 4 * uses * len(job.parties) * release_size(job)))
-    return max(1, rounds)
-
-
-def _lines(job: Job, where: Run, chunk: Chunk, released: bool) -> list[Line]:
-    noise = RELEASED if released else SIMULATED
-    rounds = slice(chunk.begin - chunk.first, chunk.end - chunk.first)
-    factors = job.noise_factors(chunk.begin, chunk.end)
-    return [
-        Line(
-            party,
-            job.federations[0].name,
-            job.plan.level,
-            kind,
-            cost,
-            int(uses),
-            where.name,
-            (chunk.begin, chunk.end),
-            noise,
-        )
-        for factor in dict.fromkeys(factors.tolist())
-        for kind, counted in job.uses[chunk.phase].items()
-        for party, cost, uses in zip(
-            job.parties, job.costs(factor)[kind], counted[rounds][factors == factor].sum(axis=0), strict=True
-        )
-    ]
-
-
-def _affordable(job: Job, where: Run, ledger: Ledger, chunks: list[Chunk], released: bool) -> list[Chunk]:
-    """The chunks that the budgets still cover.
-
-    All of them, or an error, except after a crash of a release: what was charged then and never published stays
-    charged, so the last rounds may have to be given up.
-    """
-    budgets, level = job.budgets(), job.plan.level
+def _spent(job: Job, ledger: Ledger) -> dict[str, float]:
+    """What the party with the largest budget has spent so far, for the person who watches."""
+    budgets = job.budgets()
+    if not budgets:
+        return {}
+    party = max(budgets, key=lambda name: budgets[name].epsilon)
+    relation = job.experiment.privacy.relation
     data = job.federations[0].name
-
-    def require(count: int) -> None:
-        planned: dict[str, list[Any]] = {party: [] for party in job.parties}
-        for chunk in chunks[:count]:
-            for line in _lines(job, where, chunk, released):
-                if released or not _already_charged(ledger, where, chunk):
-                    planned[line.party].append((where.name, line.cost, line.uses))
-        ledger.require(data, level, planned, budgets)
-
-    crashed = released and any(line.run == where.name for line in ledger.lines)
-    if not crashed:
-        require(len(chunks))
-        return chunks
-
-    def fits(count: int) -> bool:
-        try:
-            require(count)
-        except PrivacyError:
-            return False
-        return True
-
-    return chunks[: accounting.largest(fits, len(chunks)) if chunks else 0]
-
-
-def _already_charged(ledger: Ledger, where: Run, chunk: Chunk) -> bool:
-    return any(x.run == where.name and x.rounds[0] <= chunk.begin and chunk.end <= x.rounds[1] for x in ledger.lines)
-
-
-def _charge(job: Job, where: Run, ledger: Ledger, chunk: Chunk, released: bool) -> None:
-    """Charges a chunk before it is computed. A simulation's repeated chunk has the same noise: charged once."""
-    bound = releases_per_round(job, chunk.phase)
-    for kind, counted in job.uses[chunk.phase].items():
-        if counted.max(initial=0) > bound.get(kind, 0):
-            raise PrivacyError(
-                f"{kind}: {counted.max()} uses in a round, but the traced program makes {bound.get(kind, 0)}"
-            )
-    if released or not _already_charged(ledger, where, chunk):
-        ledger.charge(_lines(job, where, chunk, released))
+    return {"epsilon": ledger.epsilon(party, data, job.plan.level, budgets[party].delta, relation=relation)}
 
 
 def _compute(job: Job, chunk: Chunk, state: State, released: bool) -> State:
     """Runs the chunk and compares the meters with what was charged."""
     algorithm, terms = as_sweep(job.algorithms[chunk.phase]), as_sweep(job.terms)
     if released:
-        state = with_fresh_noise(job, state, _chunk_rounds(job), chunk.phase, chunk.first, (chunk.begin, chunk.end))
-    before = _uses(job, state)
+        state = with_fresh_noise(job, state, chunk_rounds(job), chunk.phase, chunk.first, (chunk.begin, chunk.end))
+    before = uses_of(job, state)
     state = engine.run_rounds(
         job.plan, algorithm, terms, job.clients, state, jnp.int32(chunk.begin), jnp.int32(chunk.end)
     )
     rounds = slice(chunk.begin - chunk.first, chunk.end - chunk.first)
-    for kind, after in _uses(job, state).items():
+    for kind, after in uses_of(job, state).items():
         charged = job.uses[chunk.phase][kind][rounds].sum(axis=0)
         if not (after - before[kind] == charged).all():
             raise PrivacyError(
@@ -371,86 +203,7 @@ def _compute(job: Job, chunk: Chunk, state: State, released: bool) -> State:
     return state
 
 
-def _uses(job: Job, state: State) -> dict[str, np.ndarray]:
-    """Uses so far of the kinds that are paid for, per sweep point, seed and party."""
-    data = {kind: np.array(uses, copy=True) for kind, uses in state.meters.uses.items()}
-    return {**data, **{kind: np.array(uses, copy=True)[..., None] for kind, uses in state.server.uses.items()}}
-
-
-def _start(job: Job, where: Run) -> tuple[State, int, int]:
-    """The state to go on from, how many rounds it has behind it, and its phase."""
-    keys = _keys(job)
-    checkpoint = where.private / "checkpoint.npz"
-    if not checkpoint.exists():
-        return engine.start_all(job.plan, as_sweep(job.algorithms[0]), keys), 0, 0
-    with np.load(checkpoint) as file:
-        done = int(file["round"])
-    phase = next(c.phase for c in _chunks(job, 0) if c.begin < done <= c.end)
-    fresh = engine.start_all(job.plan, as_sweep(job.algorithms[phase]), keys)
-    kept, _ = runs.read_tree(checkpoint, _kept(fresh))
-    state = _restored(fresh, jax.tree.map(jnp.asarray, kept))
-    _publish(job, where, state, done)
-    return state, done, phase
-
-
-def _keys(job: Job) -> jax.Array:
-    """One key per seed; a release's first key is thrown away before noise is drawn, and comes from the system."""
-    seed = job.experiment.seed
-    first = seed if seed is not None else int.from_bytes(os.urandom(4), "big")
-    numbers = jnp.arange(first, first + job.experiment.seeds, dtype=jnp.uint32)
-    return jax.vmap(lambda number: jax.random.key(number, impl="threefry2x32"))(numbers)
-
-
-def _restored(fresh: State, kept: Any) -> State:
-    """A state from what a checkpoint holds, and fresh keys."""
-    shared, personal, models, own, theirs = kept
-    meters, server = (
-        replace(meter, uses=uses, draws=draws, memory=memory)
-        for meter, (uses, draws, memory) in ((fresh.meters, own), (fresh.server, theirs))
-    )
-    return State(shared, personal, meters, server, models)
-
-
-def _kept(state: State) -> tuple[Any, ...]:
-    """What a checkpoint holds: everything but keys and noise."""
-    return carry.result_arrays(state)
-
-
-def _save(job: Job, where: Run, state: State, done: int) -> None:
-    """Saves first, publishes second: what is published can always be sent again, never computed again."""
-    runs.write_tree(where.private / "checkpoint.npz", _kept(state), round=np.int64(done))
-    _publish(job, where, state, done)
-
-
-def _publish(job: Job, where: Run, state: State, done: int) -> None:
-    if job.plan.level == "none":
-        return
-    folder = where.public / "shared"
-    with runs.writing(folder):
-        folder.mkdir(exist_ok=True)
-    path = folder / f"{done:06d}.npz"
-    if not path.exists():
-        runs.write_tree(path, state.shared, round=np.int64(done))
-
-
-def measure(job: Job, phase: int, state: State) -> dict[str, np.ndarray]:
-    """Test loss and error of every seed and client."""
-    found = engine.errors(job.plan, as_sweep(job.algorithms[phase]), job.tests, state)
-    return {name: np.asarray(values)[0] for name, values in found.items()}
-
-
-def _summary(numbers: dict[str, np.ndarray]) -> dict[str, float]:
-    """Means over seeds: the mean client's error, and that of the worst tenth of clients."""
-    errors = np.sort(numbers["error"], axis=1)
-    worst = max(1, errors.shape[1] // 10)
-    return {
-        "loss": float(numbers["loss"].mean()),
-        "error": float(errors.mean()),
-        "worst_decile_error": float(errors[:, -worst:].mean()),
-    }
-
-
-def _finish(job: Job, where: Run, ledger: Ledger, state: State, phase: int, done: int) -> None:
+def finish(job: Job, where: Run, ledger: Ledger, state: State, phase: int, done: int) -> None:
     """Writes models, per-client results and the privacy statement."""
     released = job.experiment.seed is None
     algorithm = trees.row(as_sweep(job.algorithms[phase]), 0)
@@ -479,7 +232,7 @@ def _finish(job: Job, where: Run, ledger: Ledger, state: State, phase: int, done
         noise=RELEASED if released else SIMULATED,
         program=[check.program for check in job.checks],
         scaling=data.scaling,
-        scaling_is_private=data.scaling_is_private or unit == "client",
+        scaling_is_private=(data.scaling_is_private or unit == "client") and not data.guesses,
         other_accounts=len(lines) < len([x for x in ledger.lines if x.data == data.name]),
     )
     result |= {"run": where.name, "rounds": done, "ledger": ledger.path.name}

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinfolk.data.federation import DataError, from_rows
+from kinfolk.data.federation import ClientData, DataError, RaggedData, from_rows
 from kinfolk.data.school import school
 from kinfolk.data.synthetic import synthetic_schools
 
@@ -88,3 +88,23 @@ def test_school_is_the_published_set() -> None:
     assert not published.scaling_is_private
     own = published.train.x[40, : published.train.sizes[40]]
     np.testing.assert_allclose(own.mean(axis=0), 0, atol=1e-5)
+
+
+def test_very_unequal_clients_are_not_padded_to_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(0)
+    clients = np.array(["big"] * 400 + [f"c{k:02d}" for k in range(40) for _ in range(5)])
+    x, y = generator.normal(size=(600, 2)), generator.normal(size=600)
+    plain = from_rows(x, y, clients)
+    monkeypatch.setattr("kinfolk.data.federation.LARGE", 100)
+    ragged = from_rows(x, y, clients)
+    assert isinstance(plain.train, ClientData)
+    assert isinstance(ragged.train, RaggedData)
+    assert (ragged.ids, ragged.shape) == (plain.ids, plain.shape)
+    for part in ("train", "test"):
+        for span, length in ((slice(0, 40), 4), (slice(40, 41), 320), (slice(0, 41), 7), (slice(3, 9), 1)):
+            own, other = (getattr(f, part).rows(span, length) for f in (ragged, plain))
+            wide = min(length, other.y.shape[1])
+            assert own.x.dtype == other.x.dtype
+            assert (own.x[:, :wide] == other.x[:, :wide]).all()
+            assert (own.y[:, :wide] == other.y[:, :wide]).all()
+            assert (own.mask[:, :wide] == other.mask[:, :wide]).all()

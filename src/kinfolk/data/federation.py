@@ -17,6 +17,9 @@ import numpy as np
 
 from kinfolk.privacy.gates import Rows
 
+LARGE = 2**26
+"""Numbers in an array (256 MiB of floats) from which on it matters that they are not mostly padding."""
+
 
 class DataError(ValueError):
     """Data that cannot be used, with the remedy."""
@@ -35,6 +38,42 @@ class ClientData:
         mask = np.arange(length)[None, :] < self.sizes[clients, None]
         return Rows(_cut(self.x, clients, length), self.y[clients, :length], mask)
 
+    @property
+    def example_shape(self) -> tuple[int, ...]:
+        if not isinstance(self.x, np.ndarray):
+            raise DataError("features are several arrays: bring a model that reads them (models.from_functions)")
+        return self.x.shape[2:]
+
+
+@dataclass(frozen=True)
+class RaggedData:
+    """Examples of all clients one after another: for sizes so unequal that padding everybody would not fit."""
+
+    flat_x: np.ndarray
+    flat_y: np.ndarray
+    sizes: np.ndarray
+
+    def rows(self, clients: slice, length: int) -> Rows:
+        """The clients in a slice, cut or padded to `length` rows each."""
+        starts = np.cumsum([0, *self.sizes])
+        chosen = range(len(self.sizes))[clients]
+        own = [np.arange(starts[k], starts[k] + min(length, self.sizes[k])) for k in chosen]
+        part = padded(self.flat_x, self.flat_y, own, length)
+        return Rows(part.x, part.y, np.arange(length)[None, :] < part.sizes[:, None])
+
+    @property
+    def example_shape(self) -> tuple[int, ...]:
+        return self.flat_x.shape[1:]
+
+    @property
+    def x(self) -> np.ndarray:
+        """Padded after all; for small data only."""
+        return self.rows(slice(None), int(self.sizes.max(initial=1))).x
+
+    @property
+    def y(self) -> np.ndarray:
+        return self.rows(slice(None), int(self.sizes.max(initial=1))).y
+
 
 def _cut(x: Any, clients: slice, length: int) -> Any:
     if isinstance(x, dict):
@@ -48,32 +87,34 @@ class Federation:
 
     name: str
     ids: tuple[str, ...]
-    train: ClientData
-    test: ClientData
+    train: ClientData | RaggedData
+    test: ClientData | RaggedData
     outcome: str
     classes: int = 0
     scaling: str = "none"
     """How features were scaled, for the privacy statement."""
     scaling_is_private: bool = True
     """False when scaling looked at data outside the account."""
+    encoding: str = ""
+    """How raw rows became arrays (a schema as TOML), so that new rows can be treated alike; empty: unknown."""
+    guesses: tuple[str, ...] = ()
+    """Columns whose bounds, values or kinds were guessed from all clients' rows: never in a release."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one example, where features are one array."""
-        if not isinstance(self.train.x, np.ndarray):
-            raise DataError("features are several arrays: bring a model that reads them (models.from_functions)")
-        return self.train.x.shape[2:]
+        return self.train.example_shape
 
 
 def pooled(federation: Federation) -> Federation:
     """One client with everybody's rows: what could be learned if data were not kept apart."""
 
-    def together(data: ClientData) -> ClientData:
+    def joined(data: ClientData | RaggedData) -> ClientData:
         keep = np.arange(data.y.shape[1])[None, :] < data.sizes[:, None]
         x = jax.tree.map(lambda leaf: leaf[keep][None], data.x)
         return ClientData(x, data.y[keep][None], np.array([int(keep.sum())]))
 
-    return replace(federation, ids=("everybody",), train=together(federation.train), test=together(federation.test))
+    return replace(federation, ids=("everybody",), train=joined(federation.train), test=joined(federation.test))
 
 
 def from_rows(
@@ -98,8 +139,10 @@ def from_rows(
     check_rows(x, y, clients)
     generator = np.random.default_rng(seed)
     parts = []
-    for client in sorted(set(clients.tolist())):
-        own = generator.permutation(np.flatnonzero(clients == client))
+    names, counts = np.unique(clients, return_counts=True)
+    by_client = np.split(np.argsort(clients, kind="stable"), np.cumsum(counts)[:-1])
+    for client, found in zip(names.tolist(), by_client, strict=True):
+        own = generator.permutation(found)
         kept = int(len(own) * (1 - test_fraction) + 1e-9)
         if kept < 1:
             raise DataError(
@@ -111,8 +154,8 @@ def from_rows(
     return Federation(
         name,
         tuple(part[0] for part in parts),
-        padded(x, y, [part[1] for part in parts]),
-        padded(x, y, [part[2] for part in parts]),
+        together(x, y, [part[1] for part in parts]),
+        together(x, y, [part[2] for part in parts]),
         outcome,
         classes,
         scaling,
@@ -142,9 +185,19 @@ def check_rows(x: Any, y: np.ndarray, clients: np.ndarray) -> None:
             )
 
 
-def padded(x: Any, y: np.ndarray, rows: Sequence[np.ndarray]) -> ClientData:
-    """Rows of each client stacked; floats become float32, labels int32."""
-    longest = max(1, *(len(own) for own in rows)) if rows else 1
+def together(x: Any, y: np.ndarray, rows: Sequence[np.ndarray]) -> ClientData | RaggedData:
+    """Rows of each client, padded to the longest unless that would be large and mostly padding."""
+    sizes = np.array([len(own) for own in rows])
+    room = len(rows) * int(sizes.max(initial=1))
+    if isinstance(x, dict) or room <= 4 * sizes.sum() or room * x[:1].size <= LARGE:
+        return padded(x, y, rows)
+    order = np.concatenate(rows)
+    return RaggedData(x[order].astype(_number(x)), y[order].astype(_label(y)), sizes)
+
+
+def padded(x: Any, y: np.ndarray, rows: Sequence[np.ndarray], least: int = 1) -> ClientData:
+    """Rows of each client stacked, `least` places for each; floats become float32, labels int32."""
+    longest = max(least, *(len(own) for own in rows)) if rows else least
 
     def stacked(values: np.ndarray, dtype: Any) -> np.ndarray:
         out = np.zeros((len(rows), longest, *values.shape[1:]), dtype)
@@ -152,6 +205,13 @@ def padded(x: Any, y: np.ndarray, rows: Sequence[np.ndarray]) -> ClientData:
             out[k, : len(own)] = values[own]
         return out
 
-    features = jax.tree.map(lambda part: stacked(part, np.float32 if part.dtype.kind == "f" else part.dtype), x)
-    labels = stacked(y, np.float32 if y.dtype.kind == "f" else np.int32)
-    return ClientData(features, labels, np.array([len(own) for own in rows]))
+    features = jax.tree.map(lambda part: stacked(part, _number(part)), x)
+    return ClientData(features, stacked(y, _label(y)), np.array([len(own) for own in rows]))
+
+
+def _number(values: np.ndarray) -> Any:
+    return np.float32 if values.dtype.kind == "f" else values.dtype
+
+
+def _label(values: np.ndarray) -> Any:
+    return np.float32 if values.dtype.kind == "f" else np.int32

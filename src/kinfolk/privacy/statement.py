@@ -48,7 +48,7 @@ def statement(
     """
     other_runs = len({line.run for line in lines}) > 1  # each chosen, perhaps, after seeing the one before
     parties, cache = [], {}
-    kinds_made = {line.kind for line in lines}
+    kinds_made = list(dict.fromkeys(line.kind for line in lines))
     lines_of: dict[str, list[Line]] = defaultdict(list)
     for line in lines:
         lines_of[line.party].append(line)

@@ -23,9 +23,14 @@ def local_steps(sizes: np.ndarray, batch_size: int | None, epochs: int) -> np.nd
 def block_widths(steps: np.ndarray, sizes: np.ndarray, most_blocks: int) -> tuple[int, ...]:
     """Widths of at most `most_blocks` runs of clients (sorted by size) with the least work on padding.
 
-    The work of a block is clients x most steps x most rows; an exact dynamic programme over the distinct cuts.
+    The work of a block is clients x most steps x most rows; an exact dynamic programme over the distinct cuts: where
+    the number of steps changes, or, if it never does and more than half would be padding, where sizes do.
     """
-    cuts = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
+    mostly_padding = len(sizes) * sizes[-1] > 2 * sizes.sum()
+    by_size = mostly_padding and steps[0] == steps[-1]
+    changes = np.flatnonzero(np.diff(sizes if by_size else steps)) + 1
+    thin = -(-len(changes) // 64) if by_size else 1
+    cuts = [0, *changes[::thin].tolist(), len(steps)]
     work = {(a, b): (b - a) * int(steps[b - 1]) * int(sizes[b - 1]) for i, a in enumerate(cuts) for b in cuts[i + 1 :]}
     best: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {(0, 0): (0, ())}
     for used in range(1, most_blocks + 1):

@@ -1,0 +1,132 @@
+"""What commands print: one JSON object or tables, a progress bar, and one shape for errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+VERSION = 1
+"""Version of the shapes that --json prints."""
+
+console = Console(stderr=False)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Seed = Annotated[
+    int | None,
+    typer.Option(help="Makes a simulation, which can be repeated. Without a seed the run is a release (OS entropy)."),
+]
+Output = Annotated[Path, typer.Option(help="Where run directories go.")]
+Level = Annotated[str, typer.Option(help="example, client or none: what one unit of privacy is.")]
+Epsilon = Annotated[float | None, typer.Option(help="Privacy budget.")]
+Delta = Annotated[float | None, typer.Option(help="Default: min(1e-5, n^-1.1), n the number of protected units.")]
+DataName = Annotated[str, typer.Option("--data", help="synthetic_schools (built in) or school.")]
+DataDir = Annotated[Path | None, typer.Option(help="Directory with data files; also KINFOLK_DATA.")]
+ClientColumn = Annotated[
+    str | None, typer.Option("--client", help="Column that says whose row it is; without it every file is one client.")
+]
+Target = Annotated[str | None, typer.Option(help="Column to predict; default: as the schema says.")]
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option("--schema", help="What the columns are (`kinfolk schema` drafts one); a release needs it."),
+]
+SetName = Annotated[
+    str | None, typer.Option("--name", help="What its owner calls the data set: its ledger goes by this name.")
+]
+TestFraction = Annotated[float, typer.Option(help="Part of every client's rows that is kept for testing.")]
+
+
+def emit(command: str, value: dict[str, Any]) -> None:
+    print(json.dumps({"version": VERSION, "command": command, **value}))
+
+
+def tell(notes: Iterable[str], silent: bool, most: int = 20) -> None:
+    """Messages for the person at the screen, on standard error."""
+    if silent:
+        return
+    found = list(notes)
+    shown = Console(stderr=True)
+    for note in found[:most]:
+        shown.print(f"[yellow]Note:[/yellow] {escape(note)}", highlight=False, soft_wrap=True)
+    if len(found) > most:
+        shown.print(f"[yellow]Note:[/yellow] and {len(found) - most} more such messages (all of them with --json)")
+
+
+class bar:
+    """A progress bar for one run, on standard error; silent with --json."""
+
+    def __init__(self, silent: bool, name: str, simulated: bool = True) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("rounds{task.fields[note]}"),
+            TimeRemainingColumn(),
+        )
+        self._simulated = " (simulated)" if simulated else ""
+        self._progress = Progress(*columns, console=Console(stderr=True), disable=silent)
+        self._task = self._progress.add_task(name, total=None, note=": counting, calibrating, compiling")
+
+    def __enter__(self) -> Any:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, done: int, total: int, numbers: dict[str, float]) -> None:
+        spent = numbers.get("epsilon")
+        paid = f", epsilon {spent:.3g}{self._simulated}" if spent is not None else ""
+        note = f", test loss {numbers['loss']:.4g}, error {numbers['error']:.4g}{paid}, left:"
+        self._progress.update(self._task, completed=done, total=total, note=note)
+
+
+def result_row(run: Any) -> dict[str, Any]:
+    """A finished run in a few numbers."""
+    statement, last = run.statement(), (run.metrics() or [{}])[-1]
+    return {
+        "method": run.experiment().phases[-1].method,
+        "run": str(run.path),
+        "error": last.get("error"),
+        "worst_decile_error": last.get("worst_decile_error"),
+        "epsilon": statement["epsilon"],
+        "delta": statement["delta"],
+        "simulated": statement["simulated"],
+        "level": statement["level"],
+    }
+
+
+def show_results(command: str, rows: list[dict[str, Any]], as_json: bool, **more: Any) -> None:
+    """Finished runs side by side."""
+    if as_json:
+        emit(command, {"results": rows, **more})
+        return
+    table = Table("method", "mean client error", "worst tenth", "epsilon", "delta", title="Test results")
+    for row in rows:
+        table.add_row(
+            row["method"],
+            _number(row["error"]),
+            _number(row["worst_decile_error"]),
+            spent(row),
+            "" if row["epsilon"] is None else f"{row['delta']:.2g}",
+        )
+    console.print(table)
+    for row in rows:
+        console.print(f"{row['method']}: {row['run']}", highlight=False, markup=False, soft_wrap=True)
+
+
+def spent(row: dict[str, Any]) -> str:
+    """An epsilon with what it is worth."""
+    mark = " (simulated)" if row["simulated"] else ""
+    return "no privacy" if row["epsilon"] is None else f"{row['epsilon']:.3g}{mark}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"

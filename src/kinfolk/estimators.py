@@ -1,0 +1,257 @@
+"""Estimators with scikit-learn's conventions: `fit(X, y, clients=)`, `predict`, `predict_proba`, `score`.
+
+Without a `random_state` a fit is a release: noise from the operating system, charged to the data set's ledger; bounds
+and classes must then be declared. With one it is a simulation, can be repeated, and says so next to every epsilon.
+Inheritance is scikit-learn's convention, and stays in this file.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.metrics import accuracy_score, r2_score
+    from sklearn.utils import check_random_state
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError("the estimators need scikit-learn: pip install 'kinfolk[sklearn]'") from error
+
+from kinfolk import defaults, fitted
+from kinfolk import train as training
+from kinfolk.data import arrays
+from kinfolk.data import schema as schemas
+from kinfolk.data.federation import Federation
+from kinfolk.data.schema import Column, Schema
+from kinfolk.data.tables import check_name, scaled
+from kinfolk.experiment import DataChoice, Experiment, ModelChoice, Phase, Training
+from kinfolk.export import export
+from kinfolk.fitted import Fitted
+from kinfolk.privacy.levels import PrivacyLevel, example_level
+from kinfolk.privacy.release import PrivacyError
+from kinfolk.privacy.statement import text
+
+
+class _Personalized(BaseEstimator):
+    """What the classifier and the regressor have in common."""
+
+    models_: Fitted
+    privacy_: dict[str, Any]
+    n_features_in_: int
+
+    def __init__(
+        self,
+        method: str = "auto",
+        privacy: PrivacyLevel | None = None,
+        *,
+        strength: float | None = None,
+        rounds: int | None = None,
+        step_size: float | None = None,
+        batch_size: int | None = None,
+        hidden: tuple[int, ...] = (),
+        bounds: tuple[Any, Any] | None = None,
+        target: Any = None,
+        schema: Schema | str | Path | None = None,
+        data: str = "data",
+        ledger: str | Path | None = None,
+        output: str | Path | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.method = method
+        self.privacy = privacy
+        self.strength = strength
+        self.rounds = rounds
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.hidden = hidden
+        self.bounds = bounds
+        self.target = target
+        self.schema = schema
+        self.data = data
+        self.ledger = ledger
+        self.output = output
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def statement(self) -> str:
+        """The privacy statement in plain words."""
+        check_is_fitted(self, "privacy_")
+        return text(self.privacy_)
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes all clients' models: safetensors, JSON, and a script that predicts with NumPy alone."""
+        check_is_fitted(self, "models_")
+        return fitted.save(self.models_, Path(folder))
+
+    def export(self, folder: str | Path, client: str, *, onnx: bool = False, for_study: bool = False) -> Path:
+        """Writes what one client may have: its own model and the shared one. A simulation's only for study."""
+        check_is_fitted(self, "models_")
+        return export(self.models_, Path(folder), client=str(client), onnx=onnx, for_study=for_study)
+
+    def _features(self, X: Any, reset: bool) -> tuple[np.ndarray, Schema]:
+        """Encoded rows, and the columns as they are declared or, at fit, guessed."""
+        if self.schema is not None or arrays.holds_text(X):
+            if not reset:
+                schema = self.models_.schema
+            elif self.schema is None:
+                schema = Schema(Column("target of fit", low=-1, high=1), arrays.guessed_columns(X))
+            else:
+                schema = self.schema if isinstance(self.schema, Schema) else schemas.load(Path(self.schema))
+            self.n_features_in_ = len(schema.columns)
+            return arrays.from_frame(X, schema), schema
+        checked: Any = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
+        if np.isinf(checked).any():
+            raise ValueError("X holds infinity or a value too large: correct it, or leave it out as NaN")
+        if reset:
+            names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(checked.shape[1])])
+            schema = Schema(Column("target of fit", low=-1, high=1), arrays.number_columns(checked, names, self.bounds))
+        else:
+            schema = self.models_.schema
+        return arrays.scaled_rows(checked, schema), schema
+
+    def _train(self, x: np.ndarray, y: np.ndarray, clients: np.ndarray, schema: Schema) -> None:
+        """Trains as `kinfolk train` does, in a run directory, and keeps the models and the privacy statement."""
+        privacy = example_level(epsilon=3.0) if self.privacy is None else self.privacy
+        seed = (
+            None
+            if self.random_state is None
+            else int(check_random_state(self.random_state).randint(2**31 - 1))
+            if not isinstance(self.random_state, int)
+            else self.random_state
+        )
+        guesses = schema.unconfirmed()
+        if seed is None and guesses and privacy.level != "none":
+            raise PrivacyError(
+                f"a release needs what is declared, not guessed from X and y ({schemas.shortened(guesses, 5)}): give "
+                "bounds=(low, high) and target= (the labels, or (low, high)), or schema=; or random_state=0 to simulate"
+            )
+        federation = arrays.federation(x, y, clients, schema, check_name(self.data))
+        experiment = self._experiment(privacy, seed, federation, schema)
+        ledger = None if self.ledger is None else Path(self.ledger)
+        with tempfile.TemporaryDirectory() as temporary:
+            output = Path(temporary) if self.output is None else Path(self.output)
+            run = training.run(experiment, output, ledger=ledger, federations=[federation])
+            self.models_ = fitted.from_run(run)
+            self.privacy_ = run.statement()
+            self.run_ = None if self.output is None else run.path
+        self.experiment_ = experiment
+        self.n_iter_ = self.privacy_["rounds"]
+        self.clients_ = np.array(self.models_.ids)
+
+    def _experiment(self, privacy: PrivacyLevel, seed: int | None, data: Federation, schema: Schema) -> Experiment:
+        usual = defaults.settings(privacy.level, schema, data.train.sizes.tolist())
+        sizes = data.train.sizes.tolist()
+        picked = defaults.automatic(privacy.level, sizes, math.prod(data.shape), privacy.epsilon, privacy.delta)
+        method = picked.method if self.method == "auto" else self.method
+        options: dict[str, Any] = {"step_size": usual.step_size if self.step_size is None else self.step_size}
+        if self.strength is not None or method in defaults.PULLED:
+            options["strength"] = picked.strength if self.strength is None else float(self.strength)
+        batch_size = usual.batch_size if self.batch_size is None else self.batch_size or None
+        model = ModelChoice("mlp", tuple(self.hidden)) if self.hidden else ModelChoice(defaults.MODELS[schema.outcome])
+        return Experiment(
+            name=method,
+            seed=seed,
+            data=DataChoice(data.name),
+            model=model,
+            training=Training(batch_size),
+            privacy=privacy,
+            phases=(Phase(method, usual.rounds if self.rounds is None else self.rounds, options),),
+        )
+
+
+class PersonalizedClassifier(ClassifierMixin, _Personalized):
+    """A classifier for every client, trained together, with a privacy guarantee.
+
+    `bounds`: declared lowest and highest values of the features (two numbers, or two arrays); `target`: the declared
+    labels; `schema`: for tables with text, a `Schema` or its file. What is not declared is guessed from the data, which
+    only a simulation (`random_state=`) may do. `data` names the data set: a release charges its ledger.
+    """
+
+    def fit(self, X: Any, y: Any, clients: Any = None) -> PersonalizedClassifier:
+        """Trains one model per client; `clients` says whose row each row is."""
+        ids = arrays.client_ids(clients, X, "fit")
+        x, schema = self._features(X, reset=True)
+        assert schema is not None
+        labels = arrays.one_column(y, len(x))
+        check_classification_targets(labels)
+        declared, confirmed = self.target, self.target is not None
+        if declared is None and self.schema is not None and schema.target.classes:
+            declared, labels, confirmed = schema.target.classes, labels.astype(str), schema.target.confirmed
+        self.classes_ = np.unique(labels) if declared is None else np.asarray(declared)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"y holds one class only ({self.classes_[0]!r}): a classifier needs two; declare target=[...]"
+            )
+        order = np.argsort(self.classes_)
+        found = np.searchsorted(self.classes_, labels, sorter=order).clip(max=len(order) - 1)
+        codes = order[found]
+        wrong = np.flatnonzero(self.classes_[codes] != labels)
+        if len(wrong):
+            raise ValueError(f"y[{wrong[0]}]={labels[wrong[0]]!r} is not one of target={self.classes_.tolist()}")
+        values = tuple(str(label) for label in self.classes_)
+        target = Column("target of fit", "category", values=values, confirmed=confirmed)
+        self._train(x, codes.astype(np.int32), ids, replace(schema, target=target, client=None))
+        return self
+
+    def predict_proba(self, X: Any, clients: Any = None) -> np.ndarray:
+        """The probability of every class, by each row's client's model."""
+        check_is_fitted(self, "models_")
+        ids = arrays.client_ids(clients, X, "predict")
+        x, _ = self._features(X, reset=False)
+        _, chances = self.models_.predict(x, ids)
+        assert chances is not None
+        return chances
+
+    def predict(self, X: Any, clients: Any = None) -> np.ndarray:
+        """The most probable class; a client that was not there in training gets the shared model's."""
+        chances = self.predict_proba(X, clients)
+        return self.classes_[chances.argmax(axis=1)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, clients: Any = None) -> float:
+        """The share of right labels."""
+        return float(accuracy_score(y, self.predict(X, clients), sample_weight=sample_weight))
+
+
+class PersonalizedRegressor(RegressorMixin, _Personalized):
+    """A linear regression for every client, trained together, with a privacy guarantee.
+
+    `target`: the declared lowest and highest value of the target; the other parameters as for `PersonalizedClassifier`.
+    """
+
+    def fit(self, X: Any, y: Any, clients: Any = None) -> PersonalizedRegressor:
+        """Trains one model per client; `clients` says whose row each row is."""
+        ids = arrays.client_ids(clients, X, "fit")
+        x, schema = self._features(X, reset=True)
+        assert schema is not None
+        raw = arrays.one_column(y, len(x), numeric=True)
+        bounds, confirmed = self.target, True
+        if bounds is None and self.schema is not None and schema.target.kind == "number":
+            bounds, confirmed = (schema.target.low, schema.target.high), schema.target.confirmed
+        if bounds is None:
+            low, high = float(raw.min()), float(raw.max())
+            bounds, confirmed = (low, high if high > low else low + 1), False
+        target = Column("target of fit", low=float(bounds[0]), high=float(bounds[1]), confirmed=confirmed)  # type: ignore[arg-type]
+        self._train(x, scaled(raw, target)[0], ids, replace(schema, target=target, client=None))
+        return self
+
+    def predict(self, X: Any, clients: Any = None) -> np.ndarray:
+        """The target, by each row's client's model; a client that was not there gets the shared model's."""
+        check_is_fitted(self, "models_")
+        ids = arrays.client_ids(clients, X, "predict")
+        x, _ = self._features(X, reset=False)
+        return self.models_.predict(x, ids)[0].astype(np.float64)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, clients: Any = None) -> float:
+        """R^2."""
+        return float(r2_score(y, self.predict(X, clients), sample_weight=sample_weight))

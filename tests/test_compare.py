@@ -1,0 +1,79 @@
+"""Comparisons of methods and budgets, and their picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from kinfolk.compare_picture import privacy_utility
+from kinfolk.defaults import automatic, settings
+
+ROWS = [
+    {"method": name, "budget": budget, "error": error, "error_spread": 0.01}
+    for name, errors in (("local", (0.4, 0.3)), ("a<b", (0.3, 0.29)))
+    for budget, error in zip((1.0, 10.0), errors, strict=True)
+]
+
+
+def test_the_picture_shows_every_point_in_its_place() -> None:
+    root = ElementTree.fromstring(privacy_utility(ROWS))
+    space = "{http://www.w3.org/2000/svg}"
+    points = [(float(c.attrib["cx"]), float(c.attrib["cy"])) for c in root.iter(f"{space}circle")]
+    assert len(points) == 4
+    (x0, y0), (x1, y1), (x2, y2), (x3, y3) = points
+    assert x0 == x2 < x1 == x3
+    assert y0 < y2  # a larger error is higher up
+    assert y0 < y1
+    assert y2 < y3 < 300
+    assert "a<b" in [text.text for text in root.iter(f"{space}text")]
+
+
+def test_the_picture_of_one_budget_and_of_none() -> None:
+    for rows in (ROWS[:1], [], [{**ROWS[0], "budget": None}]):
+        ElementTree.fromstring(privacy_utility(rows))
+
+
+@pytest.mark.slow
+def test_several_methods_and_budgets_on_a_table(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{'xy'[k % 2]},{k % 50},{'yes' if k % 50 > 20 else 'no'}" for k in range(200)]
+    Path("t.csv").write_text("\n".join(["who,age,ill", *lines]) + "\n")
+    words = ("t.csv", "--client", "who", "--target", "ill", "--rounds", 3, "--seeds", 2, "--epsilon", 1, "--epsilon", 4)
+    words += ("--strength", 2)
+    code, out, _ = command("compare", *words, "--method", "local", "--method", "mean_regularized", "--json")
+    answer = json.loads(out)
+    assert code == 0, out
+    found = [(row["method"], row["budget"]) for row in answer["results"]]
+    assert found == [("local", 1), ("local", 4), ("mean_regularized", 1), ("mean_regularized", 4)]
+    assert all(row["epsilon"] <= row["budget"] and row["simulated"] for row in answer["results"])
+    assert Path(answer["picture"]).read_text().count("<circle") == 4
+
+
+def test_the_automatic_choice_follows_the_theory() -> None:
+    assert automatic("example", [100], 5, 1.0).method == "local"
+    assert "only one client" in automatic("example", [100], 5, 1.0).why
+    small, large = (automatic("example", [n] * 10, 20, 1.0) for n in (50, 20_000))
+    assert (small.method, large.method) == ("mean_regularized", "local")
+    assert small.strength > large.strength
+    strict, weak = (automatic("example", [200] * 10, 20, epsilon) for epsilon in (0.1, 10.0))
+    assert strict.strength > weak.strength
+    assert (strict.method, weak.method) == ("mean_regularized", "local")
+    few, many = (automatic("client", [8] * clients, 5, 1.0) for clients in (4, 2000))
+    assert (few.method, many.method) == ("local", "mean_regularized")
+    assert automatic("none", [8] * 30, 5, None).method == "mean_regularized"
+
+
+def test_settings_depend_on_public_numbers_only() -> None:
+    from kinfolk.data.schema import Column, Schema
+
+    narrow = Schema(Column("y", low=0, high=1), (Column("x", low=0, high=1),))
+    wide = Schema(Column("y", low=0, high=1), tuple(Column(f"x{k}", low=0, high=1) for k in range(200)))
+    assert settings("example", narrow, [100]).step_size == 0.5
+    assert settings("example", wide, [100]).step_size == pytest.approx(3 / 203, rel=0.02)
+    assert settings("example", wide, [100]).batch_size is None
+    assert settings("example", wide, [20_000]).batch_size == 2048
+    assert settings("client", wide, [20_000]).rounds < settings("example", wide, [100]).rounds

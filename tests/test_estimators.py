@@ -1,0 +1,222 @@
+"""The estimators, as scikit-learn's users know them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from kinfolk import PersonalizedClassifier, PersonalizedRegressor, client_level, example_level, none
+from kinfolk.data.schema import Column, Schema
+from kinfolk.fitted import load
+from kinfolk.privacy.release import PrivacyError
+
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.uniform(-1, 1, (300, 3))
+CLIENTS = np.array(["a", "b", "c"])[np.arange(300) % 3]
+SLOPES = {"a": 1.5, "b": 1.0, "c": 0.5}
+Y = X[:, 0] * [SLOPES[k] for k in CLIENTS] + 0.3 * X[:, 1]
+LABELS = np.where(Y > 0, "high", "low")
+
+
+def classifier(**options: Any) -> PersonalizedClassifier:
+    return PersonalizedClassifier(**{"random_state": 0, "rounds": 8, "privacy": example_level(epsilon=8), **options})
+
+
+@pytest.fixture(scope="module")
+def fitted() -> PersonalizedClassifier:
+    return classifier(method="mean_regularized").fit(X, LABELS, clients=CLIENTS)
+
+
+def test_fit_predict_score(fitted: PersonalizedClassifier) -> None:
+    assert fitted.classes_.tolist() == ["high", "low"]
+    assert set(fitted.clients_) == {"a", "b", "c"}
+    chances = fitted.predict_proba(X, clients=CLIENTS)
+    assert chances.shape == (300, 2)
+    assert np.allclose(chances.sum(axis=1), 1, atol=1e-6)
+    assert fitted.score(X, LABELS, clients=CLIENTS) > 0.8
+    assert (fitted.predict(X, clients=CLIENTS) == fitted.classes_[chances.argmax(axis=1)]).all()
+
+
+def test_a_seed_makes_a_simulation_and_says_so(fitted: PersonalizedClassifier) -> None:
+    assert fitted.privacy_["simulated"] is True
+    assert fitted.privacy_["epsilon"] <= 8
+    assert "(simulated)" in fitted.statement()
+    assert "NOT PRIVATE" in fitted.statement()
+    again: Any = clone(fitted)
+    again.fit(X, LABELS, clients=CLIENTS)
+    assert (again.predict_proba(X, clients=CLIENTS) == fitted.predict_proba(X, clients=CLIENTS)).all()
+
+
+def test_without_a_seed_it_is_a_release_charged_to_the_ledger(tmp_path: Path) -> None:
+    model = classifier(random_state=None, data="study", rounds=2)
+    with pytest.raises(PrivacyError, match=r"bounds=\(low, high\) and target="):
+        model.fit(X, LABELS, clients=CLIENTS)
+    model.set_params(bounds=(-1, 1))
+    with pytest.raises(PrivacyError, match="declared, not guessed"):
+        model.fit(X, LABELS, clients=CLIENTS)
+    model.set_params(target=["low", "high"]).fit(X, LABELS, clients=CLIENTS)
+    assert model.privacy_["simulated"] is False
+    assert model.privacy_["not_private"] == []
+    assert model.classes_.tolist() == ["low", "high"]
+    assert (tmp_path / "ledgers" / "study.jsonl").exists()
+    with pytest.raises(PrivacyError, match="has spent"):
+        model.fit(X, LABELS, clients=CLIENTS)
+
+
+def test_clients_are_named_when_they_are_forgotten(fitted: PersonalizedClassifier) -> None:
+    for call in (
+        lambda: classifier().fit(X, LABELS),
+        lambda: fitted.predict(X),
+        lambda: fitted.score(X, LABELS),
+        lambda: PersonalizedRegressor().fit(X, Y),
+    ):
+        with pytest.raises(ValueError, match=r"clients=None.*clients="):
+            call()
+    with pytest.raises(ValueError, match="one name per row"):
+        classifier().fit(X, LABELS, clients=CLIENTS[:5])
+
+
+def test_newcomers_get_the_shared_model_where_there_is_one(fitted: PersonalizedClassifier) -> None:
+    assert fitted.predict(X[:5], clients=["new"] * 5).shape == (5,)
+    alone = classifier(method="local", rounds=2).fit(X, LABELS, clients=CLIENTS)
+    with pytest.raises(ValueError, match="'new' was not there in training, and this method has no shared model"):
+        alone.predict(X[:5], clients=["new"] * 5)
+
+
+def test_frames_with_text_by_a_schema() -> None:
+    schema = Schema(
+        Column("y", "category", values=("low", "high")),
+        (Column("x", low=-1, high=1, missing="indicate"), Column("kind", "category", values=("u", "v"))),
+    )
+    kinds = np.where(X[:, 1] > 0, "u", "v")
+    frame = pd.DataFrame({"kind": kinds, "x": np.where(np.arange(300) % 7 == 0, np.nan, X[:, 0])})
+    model = classifier(schema=schema).fit(frame, LABELS, clients=pd.Series(CLIENTS))
+    assert model.privacy_["not_private"] == []
+    there = model.predict_proba(frame, clients=CLIENTS)
+    swapped = pl.from_pandas(frame).select("x", "kind")
+    assert np.allclose(model.predict_proba(swapped, clients=CLIENTS), there)
+    guessing = classifier(rounds=1).fit(swapped, LABELS, clients=CLIENTS)
+    assert [column.kind for column in guessing.models_.schema.columns] == ["number", "category"]
+    assert guessing.predict(frame, clients=CLIENTS).shape == (300,)
+    assert "NOT PRIVATE" in guessing.statement()
+    with pytest.raises(PrivacyError, match="declared, not guessed"):
+        guessing.set_params(random_state=None).fit(frame, LABELS, clients=CLIENTS)
+
+
+@pytest.mark.slow
+def test_pandas_and_missing_values_without_a_schema() -> None:
+    frame = pd.DataFrame(X, columns=["p", "q", "r"])
+    frame.iloc[3, 1] = np.nan
+    model = classifier(rounds=2).fit(frame, LABELS, clients=CLIENTS)
+    assert model.feature_names_in_.tolist() == ["p", "q", "r"]  # type: ignore[attr-defined]
+    assert model.predict(frame, clients=CLIENTS).shape == (300,)
+
+
+@pytest.mark.slow
+def test_regression_in_its_own_units() -> None:
+    model = PersonalizedRegressor("mean_regularized", none(), random_state=0, rounds=40, target=(0, 100))
+    y = 50 + 20 * Y
+    model.fit(X, y, clients=CLIENTS)
+    assert model.score(X, y, clients=CLIENTS) > 0.9
+    assert "NOT PRIVATE" in model.statement()
+    guesses = model.predict(1e6 * X, clients=CLIENTS)
+    assert guesses.min() >= 0
+    assert guesses.max() <= 100
+
+
+@pytest.mark.slow
+def test_pipelines_and_cross_validation_pass_clients_on() -> None:
+    model = classifier(rounds=2, method="fedavg")
+    pipeline = make_pipeline(FunctionTransformer(), model)
+    pipeline.fit(X, LABELS, personalizedclassifier__clients=CLIENTS)
+    assert pipeline.predict(X, clients=CLIENTS).shape == (300,)
+    with sklearn.config_context(enable_metadata_routing=True):
+        routed: Any = classifier(rounds=2, method="fedavg")
+        routed.set_fit_request(clients=True).set_score_request(clients=True)
+        scores = cross_val_score(routed, X, LABELS, cv=2, params={"clients": CLIENTS})
+    assert scores.shape == (2,)
+
+
+def test_saved_models_come_back_and_predict_with_numpy_alone(fitted: PersonalizedClassifier, tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    folder = fitted.save(tmp_path / "models")
+    back = load(folder)
+    assert (back.predict(X.astype(np.float32), CLIENTS)[0] == np.array(back.schema.target.classes)[0]).any()
+    arrays = load_file(folder / "model.safetensors")
+    assert arrays["layers.0.weights"].shape == (3, 3, 1)
+    with pytest.raises(ValueError, match="is a simulation"):
+        fitted.export(tmp_path / "b", "b")
+    one = fitted.export(tmp_path / "b", "b", for_study=True)
+    about = json.loads((one / "model.json").read_text())
+    assert about["clients"] == ["b"]
+    assert load_file(one / "model.safetensors")["layers.0.weights"].shape == (1, 3, 1)
+    assert "SIMULATED" in about["notice"]
+    table = tmp_path / "rows.csv"
+    pd.DataFrame(X[:20], columns=["x0", "x1", "x2"]).to_csv(table, index=False)
+    script = "import sys; sys.modules['jax'] = sys.modules['kinfolk'] = None; import runpy; sys.argv = sys.argv[1:]; "
+    script += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    words = [sys.executable, "-c", script, str(one / "predict.py"), str(table)]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    chances = np.array([line.split(",")[1:] for line in done.stdout.splitlines()], float)
+    assert np.allclose(chances, fitted.predict_proba(X[:20], clients=["b"] * 20), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_at_client_level_a_personal_model_is_marked_as_its_clients(tmp_path: Path) -> None:
+    model = classifier(privacy=client_level(epsilon=8), rounds=2).set_params(method="mean_regularized")
+    model.fit(X, LABELS, clients=CLIENTS)
+    about = json.loads((model.export(tmp_path / "a", "a", for_study=True) / "model.json").read_text())
+    assert "FOR client 'a' ONLY" in about["notice"]
+    about = json.loads((model.save(tmp_path / "all") / "model.json").read_text())
+    assert "FOR the aggregator ONLY" in about["notice"]
+
+
+class WithClients(PersonalizedClassifier):
+    """scikit-learn's checks know no clients: here all rows are one client's, and the checks apply as they are."""
+
+    def fit(self, X: Any, y: Any, clients: Any = None) -> WithClients:
+        return super().fit(X, y, _one_client(X, clients))  # type: ignore[return-value]
+
+    def predict_proba(self, X: Any, clients: Any = None) -> np.ndarray:
+        return super().predict_proba(X, _one_client(X, clients))
+
+    def predict(self, X: Any, clients: Any = None) -> np.ndarray:
+        return super().predict(X, _one_client(X, clients))
+
+
+class RegressorWithClients(PersonalizedRegressor):
+    def fit(self, X: Any, y: Any, clients: Any = None) -> RegressorWithClients:
+        return super().fit(X, y, _one_client(X, clients))  # type: ignore[return-value]
+
+    def predict(self, X: Any, clients: Any = None) -> np.ndarray:
+        return super().predict(X, _one_client(X, clients))
+
+
+def _one_client(X: Any, clients: Any) -> Any:
+    return ["a"] * (X.shape[0] if hasattr(X, "shape") else len(np.asarray(X))) if clients is None else clients
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [
+        WithClients("fedavg", none(), rounds=30, random_state=0),
+        RegressorWithClients("fedavg", none(), rounds=30, random_state=0),
+    ]
+)
+def test_scikit_learn_agrees(estimator: Any, check: Any) -> None:
+    check(estimator)
