@@ -105,3 +105,8 @@ REGISTRY: dict[str, Entry] = {
         ),
     )
 }
+
+
+def takes_steps(method: str) -> bool:
+    """Whether a method has local steps; one that does not exist is reported where it is built."""
+    return method not in REGISTRY or "step_size" in REGISTRY[method].options()
