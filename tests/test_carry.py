@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinfolk import carrying, train
+from kinfolk import carrying, runs, train
 from kinfolk.experiment import Afterwards, ConfigError, Experiment, Phase, Training
 from kinfolk.privacy.ledger import read_lines
 from kinfolk.privacy.levels import client_level
 from kinfolk.privacy.release import PrivacyError
+from kinfolk.simulation import carry
 
 WITHOUT_ACCOUNTING = """
 import sys
@@ -58,14 +59,20 @@ def test_an_exported_job_gives_the_same_models_and_is_charged_before(tmp_path: P
 def test_a_result_that_used_more_than_was_charged_is_not_taken(tmp_path: Path) -> None:
     run = carrying.export(small(), tmp_path)
     job, result = run.private / "job.npz", tmp_path / "result.npz"
-    from kinfolk.simulation import carry
-
     parcel = carry.load(job)
     carry.save(replace(parcel, rounds=(3, 5)), job)
     subprocess.run(
         [sys.executable, "-m", "kinfolk.simulation.carry", str(job), str(result)], check=True, capture_output=True
     )
+    with pytest.raises(PrivacyError, match="the result of another job"):
+        carrying.merge(run.path, result)
+    begun = json.loads((run.private / "run.json").read_text())
+    runs.write_json(run.private / "run.json", {**begun, "job": carry.digest(job)})
     with pytest.raises(PrivacyError, match="used otherwise than charged"):
+        carrying.merge(run.path, result)
+    settings = run.public / "experiment.toml"
+    settings.write_text(settings.read_text().replace("zero_out", "replace_one"))
+    with pytest.raises(PrivacyError, match="was changed since"):
         carrying.merge(run.path, result)
     assert not run.done()
 
@@ -73,6 +80,9 @@ def test_a_result_that_used_more_than_was_charged_is_not_taken(tmp_path: Path) -
 def test_a_release_is_not_exported(tmp_path: Path) -> None:
     with pytest.raises(PrivacyError, match="draws its noise where its ledger is"):
         carrying.export(replace(small(), seed=None, seeds=1), tmp_path)
+    own = train.run(Experiment(seed=0, phases=(Phase("local", 1),)), tmp_path)
+    with pytest.raises(PrivacyError, match="only an exported run takes a result"):
+        carrying.merge(own.path, tmp_path / "result.npz")
 
 
 def test_a_phase_after_clusters_is_refused(tmp_path: Path) -> None:

@@ -125,7 +125,10 @@ def train(
 def for_built_in(method: str, given: dict[str, Any]) -> tuple[Training, Phase]:
     """Local work and method for a built-in data set; what the user gave comes first."""
     own = {"rounds": 60, "step_size": 0.1, "batch_size": 32} | _known(given)
-    options = {key: own[key] for key in ("step_size", "strength") if key in own}
+    from kinfolk.algorithms.registry import takes_steps
+
+    names = ("step_size", "strength") if takes_steps(method) or given["step_size"] is not None else ("strength",)
+    options = {key: own[key] for key in names if key in own}
     return Training(own["batch_size"] or None), Phase(method, own["rounds"], options)
 
 
@@ -138,6 +141,7 @@ def for_tables(
 ) -> tuple[ModelChoice, Training, Phase, list[str]]:
     """Model, local work and method for a table, from public numbers; what the user gave comes first."""
     from kinfolk import defaults
+    from kinfolk.algorithms.registry import takes_steps
 
     sizes = federation.train.sizes.tolist()
     usual = defaults.settings(privacy.level, schema, sizes)
@@ -149,7 +153,7 @@ def for_tables(
         pull = f" with strength {picked.strength:g}" if method != "local" else ""
         why.append(f"method={method}{pull} was picked: {picked.why}")
     assert method is not None
-    options: dict[str, Any] = {"step_size": own["step_size"]}
+    options: dict[str, Any] = {"step_size": own["step_size"]} if takes_steps(method) else {}
     if method in defaults.PULLED or "strength" in own:
         options["strength"] = own.get("strength", picked.strength)
     phase = Phase(method, own["rounds"], options)

@@ -26,6 +26,7 @@ except ImportError as error:
 
 from kinfolk import defaults, fitted
 from kinfolk import train as training
+from kinfolk.algorithms.registry import takes_steps
 from kinfolk.data import arrays
 from kinfolk.data import schema as schemas
 from kinfolk.data.federation import Federation
@@ -154,7 +155,8 @@ class _Personalized(BaseEstimator):
         sizes = data.train.sizes.tolist()
         picked = defaults.automatic(privacy.level, sizes, math.prod(data.shape), privacy.epsilon, privacy.delta)
         method = picked.method if self.method == "auto" else self.method
-        options: dict[str, Any] = {"step_size": usual.step_size if self.step_size is None else self.step_size}
+        step_size = usual.step_size if self.step_size is None else self.step_size
+        options: dict[str, Any] = {"step_size": step_size} if takes_steps(method) else {}
         if self.strength is not None or method in defaults.PULLED:
             options["strength"] = picked.strength if self.strength is None else float(self.strength)
         batch_size = usual.batch_size if self.batch_size is None else self.batch_size or None

@@ -61,6 +61,7 @@ def world(name: str, level: str, *, blocks: int = 2, cohort: float | None = None
     clients, _, widths, most = lay_out([federation], batch_size=BATCH, epochs=1, most_blocks=blocks)
     sizes = federation.train.sizes
     most_uses = {"gradient": ROUNDS * max(most), "choice": ROUNDS, "update": ROUNDS, "mixture": 0}
+    most_uses |= {"second_moment": 0, "squares": 0}
     uses = {kind: np.full(len(sizes), count) for kind, count in most_uses.items()}
     terms = terms_for(tiny_level(level, cohort), federation.ids, sizes, BATCH, uses)
     terms = jax.tree.map(jnp.asarray, terms)

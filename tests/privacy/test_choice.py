@@ -103,7 +103,7 @@ def test_choosing_too_often_is_refused_with_what_would_do() -> None:
 
 def test_choices_are_free_at_client_level() -> None:
     job = jobs.prepare(experiment(privacy=client_level(5.0, 1e-2)), [clusters()])
-    assert set(job.costs()) == {"update", "mixture"}
+    assert set(job.costs()) == {"update", "mixture", "second_moment", "squares"}
     assert job.uses[0]["update"].sum() == 30
 
 

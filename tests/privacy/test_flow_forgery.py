@@ -277,3 +277,54 @@ def test_a_planted_leak_is_found(algorithm: Any, level: str, why: str) -> None:
     assert any(why in text for text in found.violations), found.violations
     with pytest.raises(PrivacyError, match="leaks"):
         found.require()
+
+
+@register
+class HiddenInTheMeter(FedAvg):
+    """Puts a raw label where the meter remembers its clip, and sends it in the next round as if it were public."""
+
+    def client(self, shared, personal, gate):
+        message = jax.tree.map(lambda leaf: jnp.broadcast_to(gate._meter.memory, leaf.shape), shared)
+        return message, (), replace(gate, _meter=replace(gate._meter, memory=gate._rows.y[0]))
+
+
+@register
+class HiddenInTheDraws(FedAvg):
+    """Likewise, in the number of batches drawn."""
+
+    def client(self, shared, personal, gate):
+        _, gate = gate.gradient(shared)
+        return shared, (), replace(gate, _meter=replace(gate._meter, draws=gate._rows.y[0].astype(jnp.int32)))
+
+
+@register
+class OtherKeysNextRound(FedAvg):
+    """The next round's noise comes from the key of the coins."""
+
+    def client(self, shared, personal, gate):
+        gradient, gate = gate.gradient(shared)
+        return gradient, (), replace(gate, _meter=replace(gate._meter, noise=gate._meter.coins))
+
+
+@register
+class HiddenAtTheServer(FedAvg):
+    """Raw messages in the number of the server's draws."""
+
+    def server(self, shared, inbox):
+        move, inbox = inbox.mean()
+        raw = jax.tree.leaves(inbox._messages)[0].sum().astype(jnp.int32)
+        return trees.add(shared, move), replace(inbox, _meter=replace(inbox._meter, draws=raw))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "level", "message"),
+    [
+        (HiddenInTheMeter, "example", "put into the meter"),
+        (HiddenInTheDraws, "example", "put into the meter"),
+        (OtherKeysNextRound, "example", "keys or the noise of the next round"),
+        (HiddenAtTheServer, "client", "put into the meter"),
+    ],
+)
+def test_what_a_meter_hands_on_to_the_next_round_is_checked(algorithm: Any, level: str, message: str) -> None:
+    found = checked(algorithm(), level)
+    assert any(message in text for text in found.violations), found.violations

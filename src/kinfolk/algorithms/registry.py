@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from kinfolk.algorithms.covariance_regularized import CovarianceRegularized
 from kinfolk.algorithms.ditto import Ditto
+from kinfolk.algorithms.empirical_bayes import EmpiricalBayes
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.fedprox import FedProx
 from kinfolk.algorithms.fine_tune import FineTune
@@ -87,5 +89,24 @@ REGISTRY: dict[str, Entry] = {
             "Iterative clustering",
             "Ghosh et al., 2020; Mansour et al., 2020; private choice and warm start as in Liu, Hu, Wu, Smith, 2022",
         ),
+        Entry(
+            "empirical_bayes",
+            EmpiricalBayes,
+            "One-shot empirical Bayes for linear models",
+            "kinfolk; what is shared is the task covariance, as in Liang et al., 2020",
+            ("client", "none"),
+        ),
+        Entry(
+            "covariance_regularized",
+            CovarianceRegularized,
+            "Model-protected multi-task learning, with sound noise",
+            "Liang, Liu, Zhou, Jiang, Zhang, Wang, 2020",
+            ("client", "none"),
+        ),
     )
 }
+
+
+def takes_steps(method: str) -> bool:
+    """Whether a method has local steps; one that does not exist is reported where it is built."""
+    return method not in REGISTRY or "step_size" in REGISTRY[method].options()

@@ -95,6 +95,8 @@ def epsilon_if_coins_are_seen(charges: Iterable[Charge], delta: float) -> float:
     costs = {cost for cost, _ in charges}
     if not charges:
         return 0.0
+    if any(cost.mechanism == "laplace" for cost in costs):
+        return epsilon(charges, delta)
     delta -= sum(cost.delta * uses for cost, uses in charges)
     if delta <= 0:
         return math.inf
@@ -116,8 +118,8 @@ def epsilon_if_coins_are_seen(charges: Iterable[Charge], delta: float) -> float:
 
 
 def _distance(cost: Cost) -> float:
-    """How far one unit moves a sum, in clip norms."""
-    return 2.0 if cost.relation == "replace_one" else 1.0
+    """How far one unit, or one person in several units, moves a sum, in clip norms."""
+    return (2.0 if cost.relation == "replace_one" else 1.0) * cost.group
 
 
 @lru_cache(maxsize=4096)
@@ -142,9 +144,15 @@ def _repeated(cost: Cost, uses: int, grid: float) -> privacy_loss_distribution.P
 
 
 def _loss_distribution(cost: Cost, grid: float) -> privacy_loss_distribution.PrivacyLossDistribution:
+    if cost.group > 1 and cost.rate != 1:
+        raise BudgetError(f"no account for group={cost.group} at rate={cost.rate}: coins of several units protect one")
+    if cost.mechanism == "laplace" and cost.rate == 1:
+        return privacy_loss_distribution.from_laplace_mechanism(
+            cost.noise_multiplier / _distance(cost), value_discretization_interval=grid
+        )
     if cost.mechanism == "gaussian":
         return privacy_loss_distribution.from_gaussian_mechanism(
-            cost.noise_multiplier,
+            cost.noise_multiplier / cost.group,
             sampling_prob=cost.rate,
             value_discretization_interval=grid,
             neighboring_relation=_RELATIONS[cost.relation],
@@ -193,6 +201,8 @@ def event(cost: Cost) -> dp.DpEvent:
     dominated by two neighbours at half the distance, which dp_accounting's Renyi accountant does not offer; we use
     the distance-2 bound, which is valid for Poisson sampling of either neighbour.
     """
+    if cost.mechanism == "laplace" and cost.rate == 1:
+        return dp.LaplaceDpEvent(cost.noise_multiplier / _distance(cost))
     if cost.mechanism == "choice":
         return dp.ZCDpEvent(_pure_epsilon(cost) ** 2 / 8)
     gaussian = dp.GaussianDpEvent(cost.noise_multiplier / _distance(cost))
@@ -237,13 +247,14 @@ class Case:
     """Other charges that the same budget has to pay."""
     factors: tuple[tuple[float, int], ...] = ()
     """Where the noise changes from round to round: what it is multiplied by, and for how many of the uses."""
+    group: int = 1
 
     def spent(self, noise_multiplier: float) -> float:
         parts = self.factors or ((1.0, self.uses),)
         return epsilon([*((self.cost(times(noise_multiplier, f)), u) for f, u in parts), *self.also], self.delta)
 
     def cost(self, noise_multiplier: float) -> Cost:
-        return Cost("gaussian", noise_multiplier, self.rate, self.relation, self.overflow)
+        return Cost("gaussian", noise_multiplier, self.rate, self.relation, self.overflow, group=self.group)
 
     @property
     def evenly(self) -> float:
@@ -254,6 +265,14 @@ class Case:
 def times(noise_multiplier: float, factor: float) -> float:
     """The product as a program in float32 computes it."""
     return float(np.float32(noise_multiplier) * np.float32(factor))
+
+
+def laplace_multiplier(epsilon: float, uses: int, relation: str = "zero_out", group: int = 1) -> float:
+    """The scale of Laplace noise, in bounds of a contribution, for pure `epsilon` over all uses."""
+    scale = _round_up(_distance(Cost("laplace", 1.0, relation=relation, group=group)) * max(uses, 1) / epsilon)
+    if scale > LARGEST_NOISE_MULTIPLIER:
+        raise BudgetError(f"epsilon={epsilon:g} over {uses} uses needs noise of {scale:.3g} bounds: use fewer rounds")
+    return scale
 
 
 def noise_multipliers(cases: Sequence[Case]) -> list[float]:

@@ -20,7 +20,7 @@ from jax import Array
 from kinfolk import models, trees
 from kinfolk.algorithms import REGISTRY
 from kinfolk.data.federation import ClientData, Federation
-from kinfolk.privacy import accounting, clipping
+from kinfolk.privacy import accounting, clipping, outputs
 from kinfolk.privacy.accounting import Case, Charge
 from kinfolk.privacy.attack import Problem, Rule
 from kinfolk.privacy.calibration import terms_for
@@ -295,7 +295,10 @@ def _models() -> Array:
 
 
 MECHANISMS: dict[str, Callable[..., Problem]] = {
+    "covariance_outputs": outputs.covariance_outputs,
+    "covariance_outputs_as_published": outputs.covariance_outputs_as_published,
     "gaussian_sum": gaussian_sum,
+    "laplace_squares": outputs.laplace_squares,
     "private_choice": private_choice,
     "symmetric_gaussian": symmetric_gaussian,
     "wishart_as_published": wishart_as_published,
@@ -315,4 +318,5 @@ def registry_problems() -> list[Problem]:
 
 def all_problems() -> list[Problem]:
     """What `kinfolk attack --all` attacks: the registry, and the sound mechanisms."""
-    return [*registry_problems(), gaussian_sum(), gaussian_sum(sampled=True), symmetric_gaussian(), private_choice()]
+    mechanisms = [gaussian_sum(), gaussian_sum(sampled=True), symmetric_gaussian(), private_choice()]
+    return [*registry_problems(), *mechanisms, outputs.laplace_squares(), outputs.covariance_outputs()]

@@ -21,6 +21,7 @@ from kinfolk.privacy.mechanisms import (
     ExactMin,
     ExactSum,
     GaussianSum,
+    LaplaceSum,
     NoisyMin,
     Sampling,
     coin_rate,
@@ -102,6 +103,12 @@ def terms_for(
     places = accounting.capacity(clients, cohort_rate, count, delta)
     places = places if 2 * places <= clients else None
     overflow = _overflow(clients, cohort_rate, places)
+    if level.noise == "laplace":
+        scale = level.noise_multiplier or accounting.laplace_multiplier(
+            level.epsilon or 1.0, count, level.relation, level.tasks_per_person
+        )
+        noisy = LaplaceSum(np.float32(level.clip), np.float32(scale), Sampling(np.float32(1)), level.relation)
+        return Terms(data, chooser, replace(noisy, group=level.tasks_per_person))
     if level.noise_multiplier is not None or not count:
         noise = level.noise_multiplier or 1.0
     else:
@@ -117,6 +124,7 @@ def terms_for(
                     overflow,
                     (),
                     grouped(noise_factors, counted),
+                    level.tasks_per_person,
                 )
             ]
         )
@@ -128,6 +136,7 @@ def terms_for(
         "overflow": np.float32(overflow),
         "sampled_here": False,
         "relation": level.relation,
+        "group": level.tasks_per_person,
     }
     if level.clip_quantile is None:
         inbox = GaussianSum(**own)

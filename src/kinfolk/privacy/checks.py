@@ -24,7 +24,7 @@ from kinfolk.privacy.flow import (
     must_be_counters,
     must_be_handed_on,
 )
-from kinfolk.privacy.gates import CHOICE, MIXTURE, DataGate, Inbox
+from kinfolk.privacy.gates import CHOICE, MIXTURE, SECOND_MOMENT, SQUARES, DataGate, Inbox
 from kinfolk.privacy.levels import CLEAN as MUST_BE_CLEAN
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
 from kinfolk.privacy.mechanisms import AdaptiveSum
@@ -190,7 +190,11 @@ def _check_server(
     def usual(kind: str, public: Any, *rest: Any) -> Any:
         inbox = Inbox(*rest, level != "client")  # type: ignore[call-arg]
         public = public[0] if isinstance(terms.inbox, AdaptiveSum) else public
-        return inbox.mix(public)[0] if kind == MIXTURE else inbox.sum()[0]
+        if kind == MIXTURE:
+            return inbox.mix(public)[0]
+        if kind in (SECOND_MOMENT, SQUARES):
+            return (inbox.second_moment() if kind == SECOND_MOMENT else inbox.squares())[0]
+        return inbox.sum()[0]
 
     if level == "client":
         must_be_as_usual(server, usual, arguments[2:], labels[2:])

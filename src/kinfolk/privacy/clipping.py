@@ -32,9 +32,13 @@ class Sum:
     clipped: Callable[[Tree, Tree, Array, Array], Tree]
     """`clipped(public, units, weights, clip)`"""
     on_grid: Callable[[Tree, Tree, Array, Array], Tree]
-    """Like `clipped`, as whole multiples of clip / GRID_STEPS, returned as int32."""
+    """Like `clipped`, as whole multiples of clip^degree / GRID_STEPS, returned as int32."""
     contribution: Callable[[Tree, Tree], Tree] | None = None
     """One unit's contribution, where the strategy computes them one by one."""
+    degree: int = 1
+    """One unit moves the sum by at most clip^degree: 2 for sums of products of a clipped vector with itself."""
+    within_l1: bool = False
+    """Whether that bound also holds for the sum of absolute values."""
 
 
 def rows(contribution: Callable[[Tree, Tree], Tree]) -> Sum:

@@ -62,6 +62,9 @@ class CorrelatedSum:
     def __call__(
         self, kind: str, meter: Meter, what: Sum, public: Tree, units: Tree, mask: Array, active: Value = True
     ) -> tuple[Tree, Meter]:
+        if what.degree != 1:
+            raise PrivacyError(f"noise_bands above 1 does not fit a release of kind={kind!r}: use noise_bands=1")
+
         def body(secret: Secret, private: tuple[Tree, Array], own: CorrelatedSum, args: Tree) -> Tree:
             if secret.integers is not None:
                 raise PrivacyError("correlated noise has no exact noise yet: give a seed to simulate, or noise_bands=1")

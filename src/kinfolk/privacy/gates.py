@@ -15,8 +15,8 @@ from jax import Array
 
 from kinfolk import trees
 from kinfolk.models import error
-from kinfolk.privacy import clipping
-from kinfolk.privacy.mechanisms import Chooser, ExactSum, Mechanism
+from kinfolk.privacy import clipping, moments
+from kinfolk.privacy.mechanisms import Chooser, ExactSum, LaplaceSum, Mechanism
 from kinfolk.privacy.release import Meter, PrivacyError
 from kinfolk.solve import newton
 
@@ -27,6 +27,8 @@ GRADIENT = "gradient"
 CHOICE = "choice"
 UPDATE = "update"
 MIXTURE = "mixture"
+SECOND_MOMENT = "second_moment"
+SQUARES = "squares"
 
 
 @jax.tree_util.register_dataclass
@@ -139,6 +141,11 @@ class Inbox:
     messages_are_clean: bool = field(metadata={"static": True})
 
     @property
+    def laplace(self) -> bool:
+        """Whether the noise is Laplace's; public."""
+        return isinstance(self._mechanism, LaplaceSum)
+
+    @property
     def clients(self) -> int:
         """How many clients there are, present or not."""
         return self.expected.shape[0]
@@ -175,6 +182,26 @@ class Inbox:
         total, inbox = self._query(MIXTURE, clipping.rows(contribution), relation / widest, active)
         divisors = jnp.maximum(relation @ self.expected, 1e-6) / widest
         return jax.tree.map(lambda leaf: leaf / divisors.reshape(-1, *(1,) * (leaf.ndim - 1)), total), inbox
+
+    def second_moment(self, active: Value = True) -> tuple[Array, Inbox]:
+        """The (noisy) weighted sum of W W^T, W (features x outputs) a client's message clipped to the clip norm K.
+
+        Noise is symmetric, with deviation `deviation` on the diagonal and 1/sqrt(2) of that off it.
+        """
+        total, inbox = self._query(SECOND_MOMENT, moments.second_moments(), (), active)
+        return moments.symmetric(total), inbox
+
+    def squares(self, active: Value = True) -> tuple[Array, Inbox]:
+        """The diagonal of the second moment alone, released far more cheaply: one value per feature."""
+        return self._query(SQUARES, moments.squares(), (), active)
+
+    @property
+    def deviation(self) -> Array:
+        """Of the noise in a second moment or in squares: their bound K^2 times the noise multiplier; public."""
+        own = self._mechanism
+        if isinstance(own, ExactSum):
+            return jnp.float32(0)
+        return jnp.asarray(own.noise_multiplier * jnp.square(own.clip), jnp.float32)
 
     def stack(self) -> Message:
         """All messages, one row per client. Refused where messages are private."""

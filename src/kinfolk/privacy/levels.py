@@ -12,11 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kinfolk.privacy.gates import CHOICE, GRADIENT, MIXTURE, UPDATE
+from kinfolk.privacy.gates import CHOICE, GRADIENT, MIXTURE, SECOND_MOMENT, SQUARES, UPDATE
 from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, RELATIONS, Chooser, ExactSum, Mechanism
 from kinfolk.types import Value
 
 LEVELS = ("example", "client", "none")
+NOISES = ("gaussian", "laplace")
 UNITS = {"example": "one example of a client", "client": "one whole client", "none": "nothing"}
 CLEAN = {"example": ("message", "personal", "shared"), "client": ("shared",), "none": ()}
 """Which outputs of a round must not depend on data except through a release."""
@@ -25,7 +26,7 @@ DATA_KINDS = {"example": (GRADIENT, CHOICE), "client": (), "none": ()}
 SCORES = ("loss", "error")
 SMALLEST_CLIP, LARGEST_CLIP = 1e-6, 1e6
 """Where float32 norms are exact enough, in every round."""
-INBOX_KINDS = {"example": (), "client": (UPDATE, MIXTURE), "none": ()}
+INBOX_KINDS = {"example": (), "client": (UPDATE, MIXTURE, SECOND_MOMENT, SQUARES), "none": ()}
 """Kinds of release at the aggregator's inbox."""
 
 
@@ -79,6 +80,11 @@ class PrivacyLevel:
     """The clip norm is multiplied by this from round to round, and the noise with it."""
     budgets: dict[str, Budget] = field(default_factory=dict)
     """Budgets of single clients, by id (example level)."""
+    noise: str = "gaussian"
+    """`laplace` (client level, everybody in every round): pure epsilon, for methods whose only release allows it."""
+    tasks_per_person: int = 1
+    """In how many clients one person's data may be. The accounts add up: at client level the noise protects a person
+    in that many clients at once; at example level the statement gives the epsilon of the dearest of them together."""
 
     def __post_init__(self) -> None:
         if self.level not in LEVELS:
@@ -127,6 +133,23 @@ class PrivacyLevel:
                 raise ValueError(f"{name}={getattr(self, name)} must lie between 0 and 10; 1 means no change")
         if not -10 < self.noise_power < 10:
             raise ValueError(f"noise_power={self.noise_power} must lie between -10 and 10; 0 means no change")
+        if self.noise not in NOISES:
+            raise ValueError(f"noise={self.noise!r} is not one of {NOISES}")
+        if self.noise == "laplace" and (self.level != "client" or self.cohort is not None):
+            raise ValueError("noise='laplace' is for level='client' without a cohort: use noise='gaussian'")
+        if (self.noise == "laplace" or self.tasks_per_person > 1) and (self.noise_bands > 1 or self.clip_quantile):
+            raise ValueError(
+                "noise_bands and clip_quantile go with noise='gaussian' and tasks_per_person=1 only: leave them out"
+            )
+        if self.noise == "laplace" and uneven:
+            raise ValueError("noise='laplace' needs the same noise and clip in all rounds: leave the schedules out")
+        if not self.tasks_per_person >= 1:
+            raise ValueError(f"tasks_per_person={self.tasks_per_person} must be at least 1")
+        if self.tasks_per_person > 1 and self.cohort is not None:
+            raise ValueError(
+                f"tasks_per_person={self.tasks_per_person} has no account with cohort={self.cohort:g}, as coins of "
+                "several clients would protect one person: leave the cohort out"
+            )
         if self.budgets and self.level != "example":
             raise ValueError("budgets of single clients exist at level='example' only")
 

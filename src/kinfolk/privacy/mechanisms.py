@@ -17,7 +17,7 @@ from jax import Array
 from kinfolk import trees
 from kinfolk.privacy.clipping import GRID_STEPS, Sum, with_count
 from kinfolk.privacy.correlated import CorrelatedSum
-from kinfolk.privacy.release import Cost, Meter, Secret, release
+from kinfolk.privacy.release import Cost, Meter, PrivacyError, Secret, release
 from kinfolk.types import Tree, Value
 
 COIN_STEPS = 2**23
@@ -77,6 +77,7 @@ class GaussianSum:
     overflow: Value = 0.0
     sampled_here: bool = field(default=True, metadata={"static": True})
     relation: str = field(default="zero_out", metadata={"static": True})
+    group: int = field(default=1, metadata={"static": True})
 
     def __call__(
         self, kind: str, meter: Meter, what: Sum, public: Tree, units: Tree, mask: Array, active: Value = True
@@ -98,18 +99,21 @@ def _noisy_sum(
     if own.sampled_here:
         units, mask = own.sampling.batch(secret.coins, units, mask)
     weights = mask.astype(jnp.float32)
+    bound = clip if what.degree == 1 else clip**what.degree
     if secret.integers is not None:
         total = what.on_grid(args, units, weights, clip)
-        return jax.tree.map(lambda leaf: leaf.astype(jnp.float32) * (clip / GRID_STEPS), _shift(total, secret.integers))
+        return jax.tree.map(
+            lambda leaf: leaf.astype(jnp.float32) * (bound / GRID_STEPS), _shift(total, secret.integers)
+        )
     total = what.clipped(args, units, weights, clip)
-    return _shift(total, own.noise_multiplier * clip * jax.random.normal(secret.noise, (trees.size(total),)))
+    return _shift(total, own.noise_multiplier * bound * jax.random.normal(secret.noise, (trees.size(total),)))
 
 
 def _gaussian_costs(own: GaussianSum | AdaptiveSum) -> list[Cost]:
     values = (own.noise_multiplier, own.sampling.rate, own.overflow)
     columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(v, float)) for v in values))
     return [
-        Cost("gaussian", float(z), float(rate), own.relation, float(overflow))
+        Cost("gaussian", float(z), float(rate), own.relation, float(overflow), group=own.group)
         for z, rate, overflow in zip(*columns, strict=True)
     ]
 
@@ -137,6 +141,7 @@ class AdaptiveSum:
     speed: Value = 0.2
     sampled_here: bool = field(default=False, metadata={"static": True})
     relation: str = field(default="zero_out", metadata={"static": True})
+    group: int = field(default=1, metadata={"static": True})
 
     @property
     def count_noise(self) -> Value:
@@ -147,6 +152,9 @@ class AdaptiveSum:
     def __call__(
         self, kind: str, meter: Meter, what: Sum, public: Tree, units: Tree, mask: Array, active: Value = True
     ) -> tuple[Tree, Meter]:
+        if what.degree != 1:
+            raise PrivacyError(f"clip_quantile does not fit a release of kind={kind!r}: leave it out")
+
         def body(secret: Secret, private: tuple[Tree, Array], own: AdaptiveSum, args: Tree) -> Tree:
             public, memory = args
             clip = own.clip * memory
@@ -164,6 +172,43 @@ class AdaptiveSum:
 
     def costs(self) -> list[Cost]:
         return _gaussian_costs(self)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class LaplaceSum:
+    """A sum of clipped contributions plus Laplace noise: pure epsilon, best for a single release of few values.
+
+    It needs contributions that are bounded in L1, and refuses all others. Everybody takes part: there is no sampling.
+    """
+
+    clip: Value
+    noise_multiplier: Value
+    """Scale of the noise divided by the bound of a contribution."""
+    sampling: Sampling = Sampling()
+    relation: str = field(default="zero_out", metadata={"static": True})
+    group: int = field(default=1, metadata={"static": True})
+
+    def __call__(
+        self, kind: str, meter: Meter, what: Sum, public: Tree, units: Tree, mask: Array, active: Value = True
+    ) -> tuple[Tree, Meter]:
+        if not what.within_l1:
+            raise PrivacyError(f"Laplace noise does not fit a release of kind={kind!r}: use noise='gaussian'")
+        if meter.tape and meter.tape.mode == "noise":
+            raise PrivacyError("Laplace noise has no exact sampler yet: use noise='gaussian', or a seed to simulate")
+
+        def body(secret: Secret, private: tuple[Tree, Array], own: LaplaceSum, args: Tree) -> Tree:
+            units, mask = private
+            clip = jnp.asarray(own.clip, jnp.float32)
+            total = what.clipped(args, units, mask.astype(jnp.float32), clip)
+            noise = jax.random.laplace(secret.noise, (trees.size(total),), jnp.float32)
+            return _shift(total, own.noise_multiplier * clip**what.degree * noise)
+
+        return release(kind, body, meter, (units, mask), self, public, active)
+
+    def costs(self) -> list[Cost]:
+        noise = np.atleast_1d(np.asarray(self.noise_multiplier, float))
+        return [Cost("laplace", float(z), 1.0, self.relation, group=self.group) for z in noise]
 
 
 def _shift(tree: Tree, by: Array) -> Tree:
@@ -269,7 +314,7 @@ class ExactMin:
         return []
 
 
-Mechanism = GaussianSum | AdaptiveSum | CorrelatedSum | ExactSum
+Mechanism = GaussianSum | LaplaceSum | AdaptiveSum | CorrelatedSum | ExactSum
 """What stands at a gate: called with a kind of release, a meter, what to sum, its public arguments, the units (whose
 leading axis is the privacy unit), a mask and an `active` flag, it returns the (noisy) sum and the meter, with one more
 use if it was private. `costs` has the cost of one use for each party; it is empty when there is nothing to pay for.

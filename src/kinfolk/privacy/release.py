@@ -38,6 +38,8 @@ class Cost:
     """Probability per use that a sample overflows its capacity; it comes out of delta."""
     covers: int = 1
     """How many uses in one run are paid for together: with correlated noise, all of them, by the first."""
+    group: int = 1
+    """In how many units one protected person may be: it moves a sum that many times as far."""
 
 
 @jax.tree_util.register_dataclass

@@ -19,11 +19,13 @@ VIEWS = {
     "client": "all other clients together, whatever they share with each other: everything they ever see",
     "none": "nobody",
 }
+SEVERAL = "several rows of one person, in one client or in several: such accounts add up"
+ONE_CLIENT = "more clients with data of one person than declared, and (example level) several of its rows in one client"
 NOT_COVERED = [
     "choices made by looking at results, such as hyper-parameters picked after several runs",
     "metrics, if they are published",
     "preprocessing that looked at data: scaling, vocabularies, class lists, filled-in values",
-    "several rows of one person, in one client or in several: such accounts add up",
+    SEVERAL,
     "that a client takes part, its name, and its number of rows, which count as public",
 ]
 
@@ -73,6 +75,9 @@ def statement(
         "not_covered": list(NOT_COVERED),
         "not_private": [] if scaling_is_private else [f"features were scaled with raw statistics ({scaling})"],
     }
+    if level.tasks_per_person > 1 and level.level != "none":
+        result |= _people(level, parties)
+        result["not_covered"] = [ONE_CLIENT if text == SEVERAL else text for text in result["not_covered"]]
     if level.level == "client":
         charges = accounting.by_run((line.run, line.cost, line.uses) for line in lines)
         delta = next(iter(deltas.values()))
@@ -87,6 +92,20 @@ def statement(
         result["not_private"].append("training adds no noise")
         result["epsilon"] = None
     return result
+
+
+def _people(level: PrivacyLevel, parties: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The joint account of a person whose data is in several clients, as declared.
+
+    At client level the noise was made for that, so it is the unit. At example level each client has its own account,
+    and they add up: for any choice of clients at most the dearest ones' epsilons, and deltas, together.
+    """
+    count = level.tasks_per_person
+    if level.level == "client":
+        return {"unit": f"one person, with all data in up to {count} clients", "tasks_per_person": count}
+    epsilons, deltas = (sorted((p[key] for p in parties), reverse=True)[:count] for key in ("epsilon", "delta"))
+    joint = {"epsilon": float(sum(epsilons)), "delta": float(sum(deltas))}
+    return {"tasks_per_person": count, "person": joint}
 
 
 def _counted(parties: Sequence[Mapping[str, Any]]) -> str:
@@ -112,6 +131,12 @@ def text(result: Mapping[str, Any]) -> str:
         f"Data set: {result['data']}. Noise from: {result['noise']}; sampling coins from a threefry generator with a "
         f"key from there. Accountant: {result['accountant']}.",
     ]
+    if "person" in result:
+        joint = result["person"]
+        lines.append(
+            f"A person with one example in each of up to {result['tasks_per_person']} clients: the accounts add up to "
+            f"epsilon {joint['epsilon']:.4g}{simulated}, delta {joint['delta']:.3g}."
+        )
     if "epsilon_if_participation_is_seen" in result:
         lines.append(
             f"Against somebody who sees who takes part in which round: epsilon "

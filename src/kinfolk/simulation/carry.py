@@ -29,7 +29,7 @@ from kinfolk.experiment import ModelChoice
 from kinfolk.privacy.correlated import CorrelatedSum, Turns
 from kinfolk.privacy.gates import Rows
 from kinfolk.privacy.levels import Terms
-from kinfolk.privacy.mechanisms import AdaptiveSum, ExactMin, ExactSum, GaussianSum, NoisyMin, Sampling
+from kinfolk.privacy.mechanisms import AdaptiveSum, ExactMin, ExactSum, GaussianSum, LaplaceSum, NoisyMin, Sampling
 from kinfolk.simulation import engine
 from kinfolk.simulation.engine import Clients, Plan, State
 
@@ -66,7 +66,7 @@ class Parcel:
 
 
 _OTHERS = (Parcel, ModelChoice, Schedule, Terms, Clients, Rows, Sampling, Turns)
-_MECHANISMS = (GaussianSum, AdaptiveSum, CorrelatedSum, ExactSum, NoisyMin, ExactMin)
+_MECHANISMS = (GaussianSum, AdaptiveSum, CorrelatedSum, LaplaceSum, ExactSum, NoisyMin, ExactMin)
 _KNOWN = (*_OTHERS, *_MECHANISMS, *(entry.make for entry in REGISTRY.values()), *AFTERWARDS.values())
 CLASSES = {kind.__name__: kind for kind in _KNOWN}
 
@@ -167,14 +167,8 @@ def main() -> None:
     state, errors, seconds = run(load(job))
     leaves = {f"leaf{n}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(result_arrays(state)))}
     device = np.array(jax.devices()[0].device_kind)
-    np.savez(
-        result,
-        job=np.array(digest(job)),
-        device=device,
-        **errors,
-        **{f"{k}_seconds": np.array(v) for k, v in seconds.items()},
-        **leaves,
-    )  # type: ignore[arg-type]
+    arrays = {"job": np.array(digest(job)), "device": device, **errors, **leaves}
+    np.savez(result, **arrays, **{f"{k}_seconds": np.array(v) for k, v in seconds.items()})  # type: ignore[arg-type]
     print(json.dumps({"device": str(device), **seconds, "mean_error": float(errors["error"].mean())}))
 
 

@@ -1,0 +1,36 @@
+"""The proximal operators of multi-task penalties, computed from the second moment of all models alone.
+
+>>> import jax.numpy as jnp
+>>> w = jnp.array([[3.0], [0.1]])
+>>> shrink_features(w, jnp.array([9.0, 0.01]), 1.0).ravel().tolist()
+[2.0, 0.0]
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+
+from kinfolk.types import Value
+
+
+def shrink(model: Array, moment: Array, amount: Value, deviation: Value = 0.0) -> Array:
+    """One client's part of the trace norm's proximal operator: singular values of all models, less `amount`.
+
+    Singular values are roots of the moment's eigenvalues. `deviation`, of the noise on the moment's diagonal, moves
+    the eigenvalues up by the edge of such noise, so that what is noise shrinks little; one at or below 0 means 0.
+    """
+    values, vectors = jnp.linalg.eigh(moment)
+    edge = deviation * jnp.sqrt(jnp.float32(2 * moment.shape[0]))
+    return vectors @ (_factor(values + edge, amount)[:, None] * (vectors.T @ model))
+
+
+def shrink_features(model: Array, squares: Array, amount: Value, deviation: Value = 0.0) -> Array:
+    """One client's part of the l2,1 norm's proximal operator: row norms of all models, less `amount`."""
+    edge = deviation * jnp.sqrt(2 * jnp.log(jnp.float32(squares.shape[0])))
+    return _factor(squares + edge, amount)[:, None] * model
+
+
+def _factor(values: Array, amount: Value) -> Array:
+    roots = jnp.sqrt(jnp.maximum(values, 1e-20))
+    return jnp.where(values > 0, jnp.maximum(0, 1 - amount / roots), 0)

@@ -1,0 +1,136 @@
+"""Closed-form fits: against plain solves, leaving rows out for real, and densities written out."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from kinfolk.covariance.fits import alone, fits, solve
+from kinfolk.covariance.prior import FLOORS, Prior, group_sparse_prior, isotropic, low_rank_prior, spectra
+
+
+def rows(count: int, size: int, seed: int = 0, outputs: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(count, size)).astype(np.float32)
+    truth = generator.normal(size=(size, outputs))
+    return x, (x @ truth + 0.3 * generator.normal(size=(count, outputs))).astype(np.float32)
+
+
+def some_prior(size: int) -> Prior:
+    basis, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(size, size)))
+    spikes = np.r_[[5.0, 2.0], np.zeros(size - 2)]
+    return Prior(jnp.asarray(basis, jnp.float32), jnp.asarray(spikes, jnp.float32), jnp.float32(0.5))
+
+
+def covariances(prior: Prior) -> list[np.ndarray]:
+    bulks, spikes = (np.asarray(part, np.float64) for part in spectra(prior))
+    basis = np.asarray(prior.basis, np.float64)
+    return [b * np.eye(len(basis)) + (basis * s) @ basis.T for b, s in zip(bulks, spikes, strict=True)]
+
+
+@pytest.mark.parametrize(("count", "size"), [(4, 6), (12, 5)], ids=["few rows", "many rows"])
+def test_fits_left_out_residuals_and_evidence_are_what_they_say(count: int, size: int) -> None:
+    """Both forms, with padding, against a direct computation for every candidate prior."""
+    x, y = rows(count, size, outputs=2)
+    ridge, prior = 0.1, some_prior(size)
+    padded = [np.concatenate([part, np.full((2, part.shape[1]), 9, np.float32)]) for part in (x, y)]
+    mask = np.arange(count + 2) < count
+    found = fits(*(jnp.asarray(part) for part in (*padded, mask)), prior, ridge)  # type: ignore[arg-type]
+    evidence = []
+    for number, covariance in enumerate(covariances(prior)):
+        covariance = covariance + 1e-9 * np.eye(size)
+
+        def direct(x: np.ndarray, y: np.ndarray, covariance: np.ndarray = covariance) -> np.ndarray:
+            return covariance @ x.T @ np.linalg.solve(x @ covariance @ x.T + ridge * np.eye(len(x)), y)
+
+        np.testing.assert_allclose(found.models[number], direct(x, y), rtol=2e-3, atol=2e-3)
+        for left in range(count):
+            others = np.arange(count) != left
+            missed = y[left] - x[left] @ direct(x[others], y[others])
+            np.testing.assert_allclose(found.left_out[number, left], missed, rtol=5e-3, atol=5e-3)
+        total = 0.0
+        for column in y.T:
+            gram = x @ covariance @ x.T / ridge + np.eye(count)
+            variance = column @ np.linalg.solve(gram, column) / count
+            total += stats.multivariate_normal(np.zeros(count), variance * gram).logpdf(column)
+        evidence.append(total)
+        assert not np.asarray(found.left_out[number, count:]).any()
+    differences = np.asarray(found.evidence) - np.array(evidence)
+    np.testing.assert_allclose(differences - differences[0], 0, atol=2e-2)
+
+
+def test_logistic_fits_are_stationary_and_left_out_predictions_are_close() -> None:
+    x, y = rows(40, 4)
+    labels = (y > 0).astype(np.float32)
+    ridge, prior = 0.5, some_prior(4)
+    mask = jnp.ones(40, bool)
+    found = fits(jnp.asarray(x), jnp.asarray(labels), mask, prior, ridge, logistic=True)
+    for number, covariance in list(enumerate(covariances(prior)))[:4]:
+        w = np.asarray(found.models[number, :, 0], np.float64)
+        slope = x.T @ (1 / (1 + np.exp(-x @ w)) - labels[:, 0]) + ridge * np.linalg.solve(covariance, w)
+        assert np.abs(slope).max() < 1e-3
+    others = np.arange(40) != 7
+    again = alone(jnp.asarray(x[others]), jnp.asarray(labels[others]), mask[1:], ridge, logistic=True)
+    missed = labels[7, 0] - 1 / (1 + np.exp(-x[7] @ np.asarray(again)[:, 0]))
+    assert float(found.left_out[0, 7, 0]) == pytest.approx(missed, abs=0.02)
+
+
+def test_the_self_check_falls_back_to_training_alone() -> None:
+    """A prior for quite other directions is not used; one that fits is."""
+    generator = np.random.default_rng(5)
+    x = generator.normal(size=(40, 20)).astype(np.float32)
+    truth = np.zeros(20)
+    truth[:2] = 3.0, -2.0
+    y = (x @ truth + 0.1 * generator.normal(size=40)).astype(np.float32)[:, None]
+    args = (jnp.asarray(x), jnp.asarray(y), jnp.ones(40, bool))
+    single = np.asarray(alone(*args, 0.05))
+    spikes = np.zeros((2, 20), np.float32)
+    spikes[0, :2], spikes[1, 15:] = 10, 10
+    right, wrong = (Prior(jnp.eye(20), jnp.asarray(s), jnp.float32(0.1)) for s in spikes)
+    helped, kept = (np.asarray(solve(*args, prior, 0.05)) for prior in (right, wrong))
+    assert np.linalg.norm(helped[:, 0] - truth) < 0.7 * np.linalg.norm(single[:, 0] - truth)
+    assert np.linalg.norm(kept[:, 0] - truth) <= 1.05 * np.linalg.norm(single[:, 0] - truth)
+    np.testing.assert_allclose(solve(*args, isotropic(20), 0.05), single, atol=1e-5)
+
+
+def noise(size: int, deviation: float, seed: int) -> np.ndarray:
+    entries = np.random.default_rng(seed).normal(size=(size, size)) * deviation
+    return (entries + entries.T) / 2
+
+
+def test_pure_noise_shows_nothing_and_strong_directions_are_found() -> None:
+    size, deviation, clients = 20, 3.0, 400
+    flat = clients / size * np.eye(size)
+    low_rank = jax.jit(low_rank_prior)
+    seen = [
+        bool(low_rank(jnp.asarray(flat + noise(size, deviation, s), jnp.float32), deviation, clients).informative)
+        for s in range(200)
+    ]
+    assert sum(seen) <= 3
+    signal = flat + np.diag(np.r_[[120.0, 80.0], np.zeros(size - 2)])
+    found = low_rank(jnp.asarray(signal + noise(size, deviation, 1), jnp.float32), deviation, clients)
+    assert int((found.spikes > 0).sum()) == 2
+    assert np.abs(np.asarray(found.basis)[:2, :2]).max(axis=0).min() > 0.95
+    assert float(found.spikes[0]) == pytest.approx(120, rel=0.2)
+    assert float(found.bulk) == pytest.approx(20, rel=0.2)
+
+
+def test_features_that_stand_out_are_found_under_either_noise() -> None:
+    squares = np.full(30, 5.0, np.float32)
+    squares[:4] = 80
+    generator = np.random.default_rng(0)
+    for laplace, draw in ((False, generator.normal), (True, generator.laplace)):
+        found = group_sparse_prior(jnp.asarray(squares + 8 * draw(size=30), jnp.float32), 8.0, 320, laplace)
+        assert np.flatnonzero(np.asarray(found.spikes))[:4].tolist() == [0, 1, 2, 3]
+        assert int((found.spikes > 0).sum()) <= 6
+
+
+def test_candidate_priors_have_mean_variance_one_and_begin_with_the_isotropic_one() -> None:
+    bulks, spikes = spectra(some_prior(6))
+    assert bulks.shape == (len(FLOORS) + 1,)
+    np.testing.assert_allclose(bulks + spikes.sum(axis=1) / 6, 1, rtol=1e-5)
+    assert (float(bulks[0]), float(jnp.abs(spikes[0]).max())) == (1, 0)
+    np.testing.assert_array_equal(spectra(isotropic(6))[0], 1)

@@ -1,0 +1,264 @@
+"""Covariance sharing: through the gates like the functions for many repetitions; levels, people, baselines, theory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kinfolk import jobs, models, train
+from kinfolk.algorithms.empirical_bayes import EmpiricalBayes
+from kinfolk.building import as_sweep
+from kinfolk.covariance import baselines, schedules, theory
+from kinfolk.covariance.iterative import WARNING, Iterative
+from kinfolk.covariance.one_shot import in_chunks, one_shot
+from kinfolk.data.federation import Federation, from_rows
+from kinfolk.data.multitask import Tasks, synthetic_tasks
+from kinfolk.experiment import ConfigError, Experiment, ModelChoice, Phase, Training
+from kinfolk.jobs import Job
+from kinfolk.privacy import accounting, groups
+from kinfolk.privacy.check_all import small_rows, small_terms
+from kinfolk.privacy.checks import check_round
+from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level, none
+from kinfolk.privacy.mechanisms import Cost
+from kinfolk.privacy.release import PrivacyError
+from kinfolk.simulation import engine
+from kinfolk.simulation.engine import State
+
+FULL = Training(batch_size=None)
+
+
+def small(pattern: str = "low_rank", clients: int = 120) -> Tasks:
+    return synthetic_tasks(pattern, 0, clients=clients, rows=12, features=12, rank=2, used=2, test_rows=20)
+
+
+def federation(tasks: Tasks, outcome: str = "number") -> Federation:
+    """Training rows first, test rows last, as `from_rows` would draw them."""
+    clients, rows, size = tasks.x.shape
+    y = (tasks.y > 0).astype(np.int32) if outcome == "binary" else tasks.y
+    names = np.repeat([f"{k:04d}" for k in range(clients)], rows)
+    return from_rows(tasks.x.reshape(-1, size), y.ravel(), names, test_fraction=0.0, outcome=outcome)
+
+
+def finished(method: str, level: PrivacyLevel, data: Federation, rounds: int, **options: object) -> tuple[Job, State]:
+    model = ModelChoice("logistic" if data.outcome == "binary" else "linear")
+    experiment = Experiment(
+        seed=0, model=model, training=FULL, privacy=level, phases=(Phase(method, rounds, dict(options)),)
+    )
+    job = jobs.prepare(experiment, [data])
+    for check in job.checks:
+        check.require()
+    algorithm, terms = as_sweep(job.algorithms[0]), as_sweep(job.terms)
+    state = engine.start_all(job.plan, algorithm, jax.random.key(0)[None])
+    return job, engine.run_rounds(job.plan, algorithm, terms, job.clients, state, jnp.int32(0), jnp.int32(rounds))
+
+
+def rows_of(data: Federation) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Rows with the constant that the gates append."""
+    x = np.concatenate([data.train.x, np.ones((*data.train.x.shape[:2], 1), np.float32)], axis=2)
+    return jnp.asarray(x), jnp.asarray(data.train.y, jnp.float32), jnp.ones(x.shape[:2], bool)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", ["low_rank", "group_sparse"])
+def test_one_shot_through_the_gates_is_the_function_for_repetitions(pattern: str) -> None:
+    data = federation(small(pattern))
+    _, state = finished("empirical_bayes", none(), data, 2, pattern=pattern)
+    _, expected = one_shot(jax.random.key(0), rows_of(data), 0.01, 0.0, pattern)
+    np.testing.assert_allclose(np.asarray(state.personal)[0, 0, :, :, 0], expected, atol=2e-3)
+
+
+def test_iterations_through_the_gates_are_the_function_for_repetitions() -> None:
+    data = federation(small())
+    _, state = finished("covariance_regularized", none(), data, 5, strength=0.02, step_size=2.0)
+    x, y, mask = rows_of(data)
+    moved = np.asarray(state.personal[0])[0, 0, :, :, 0]
+    assert np.isfinite(moved).all()
+    np.testing.assert_allclose(_by_hand(np.asarray(x), np.asarray(y), 0.02, 2.0, 5), moved, atol=2e-3)
+    settings = Iterative(strength=0.02, step_size=2.0, clip=1e6, noise="none")
+    start = jnp.zeros((x.shape[0], x.shape[2]))
+    # The function shrinks its start, all zeros, first: it is one round behind the gates, and returns shrunk models.
+    shrunk = settings.run(jax.random.key(0), x, y, mask, jnp.zeros(5), start)
+    np.testing.assert_allclose(np.asarray(state.personal[1])[0, 0, :, :, 0], shrunk, atol=2e-3)
+
+
+def _by_hand(x: np.ndarray, y: np.ndarray, strength: float, step: float, rounds: int) -> np.ndarray:
+    """The method of the paper in a few lines of numpy."""
+    models = np.zeros((x.shape[0], x.shape[2]))
+    before, moment = models, None
+    for number in range(rounds):
+        shrunk = models
+        if moment is not None:
+            values, vectors = np.linalg.eigh(moment)
+            roots = np.sqrt(np.maximum(values, 1e-20))
+            factor = np.where(values > 0, np.maximum(0, 1 - step * strength / roots), 0)
+            shrunk = models @ (vectors * factor) @ vectors.T
+        start = shrunk + number / (number + 3) * (shrunk - before)
+        missed = np.einsum("mnd,md->mn", x, start) - y
+        models, before = start - step * np.einsum("mnd,mn->md", x, missed) / x.shape[1], shrunk
+        moment = models.T @ models
+    return models
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("pattern", "noise"), [("low_rank", "gaussian"), ("group_sparse", "laplace")])
+def test_sharing_helps_and_the_budget_is_kept(pattern: str, noise: str) -> None:
+    tasks = small(pattern)
+    data = federation(tasks)
+    level = client_level(3.0, noise=noise)
+    job, state = finished("empirical_bayes", level, data, 2, pattern=pattern)
+    shared = np.asarray(state.personal)[0, 0, :, :-1, 0]
+    alone = np.asarray(baselines.ridge_alone(jnp.asarray(tasks.x), jnp.asarray(tasks.y), 0.01))
+    assert tasks.error(shared) < 0.8 * tasks.error(alone)
+    counted = {kind: int(uses.sum()) for kind, uses in job.uses[0].items() if uses.sum()}
+    assert counted == {"second_moment" if pattern == "low_rank" else "squares": 1}
+
+
+@pytest.mark.slow
+def test_logistic_models_learn_from_each_other() -> None:
+    tasks = synthetic_tasks("group_sparse", 3, clients=150, rows=30, features=20, used=2, test_rows=60)
+    data = federation(tasks, "binary")
+    _, state = finished("empirical_bayes", client_level(5.0), data, 2, pattern="group_sparse", ridge=0.05)
+    _, single = finished("empirical_bayes", none(), data, 1, pattern="group_sparse", ridge=0.05)
+
+    def right(models: np.ndarray) -> float:
+        scores = np.einsum("mnd,md->mn", tasks.test_x, models[:, :-1]) + models[:, -1:]
+        return float(((scores > 0) == (tasks.test_y > 0)).mean())
+
+    shared, alone = (right(np.asarray(s.personal)[0, 0, :, :, 0]) for s in (state, single))
+    assert shared > alone + 0.02
+
+
+def test_closed_form_fits_are_refused_at_example_level_and_for_deep_models() -> None:
+    data = federation(small())
+    with pytest.raises(ConfigError, match="cannot run at level='example'"):
+        finished("empirical_bayes", example_level(1.0), data, 2)
+    found = check_round(models.linear(3), "example", EmpiricalBayes(), small_terms("example"), small_rows(3), 1)
+    assert any("show raw data" in text for text in found.violations)
+    mlp = models.mlp(3, 1, (4,), "number")
+    with pytest.raises(ValueError, match="linear models"):
+        check_round(mlp, "client", EmpiricalBayes(), small_terms("client"), small_rows(3), 1)
+
+
+@pytest.mark.slow
+def test_releases_use_exact_gaussian_noise_and_refuse_laplace(tmp_path: Path) -> None:
+    experiment = Experiment(privacy=client_level(5.0), training=FULL, phases=(Phase("empirical_bayes", 2),))
+    result = train.run(experiment, tmp_path)
+    assert result.statement()["epsilon"] <= 5
+    assert result.statement()["parties"][0]["releases"]["second_moment"] == 1
+    laplace = replace(
+        experiment,
+        privacy=client_level(5.0, noise="laplace"),
+        phases=(Phase("empirical_bayes", 2, {"pattern": "group_sparse"}),),
+    )
+    with pytest.raises(PrivacyError, match="exact sampler"):
+        train.run(laplace, tmp_path / "laplace")
+
+
+@pytest.mark.slow
+def test_people_in_several_clients_have_a_joint_account(tmp_path: Path) -> None:
+    phases = (Phase("empirical_bayes", 2),)
+    plain, joint = (
+        train.run(
+            Experiment(seed=0, training=FULL, privacy=client_level(2.0, tasks_per_person=g), phases=phases),
+            tmp_path / str(g),
+        )
+        for g in (1, 3)
+    )
+    noise = [jobs.prepare(run.experiment()).terms.inbox.noise_multiplier for run in (plain, joint)]  # type: ignore[union-attr]
+    assert noise[1] == pytest.approx(3 * noise[0], rel=1e-4)
+    assert joint.statement()["epsilon"] == pytest.approx(2, rel=1e-3)
+    assert "one person, with all data in up to 3 clients" in (joint.public / "statement.txt").read_text()
+    local = Experiment(seed=0, privacy=example_level(1.0, tasks_per_person=2), phases=(Phase("local", 1),))
+    found = train.run(local, tmp_path / "example")
+    assert found.statement()["person"]["epsilon"] == pytest.approx(2, rel=0.02)
+    assert "accounts add up" in (found.public / "statement.txt").read_text()
+    with pytest.raises(ValueError, match="leave the cohort out"):
+        client_level(1.0, cohort=5.0, tasks_per_person=2)
+
+
+@pytest.mark.slow
+def test_chunks_give_the_same_models() -> None:
+    rows = rows_of(federation(small()))
+    whole = one_shot(jax.random.key(0), rows, 0.01, 0.5)[1]
+    parts = in_chunks(jax.random.key(0), 4, lambda n: tuple(part[30 * n : 30 * n + 30] for part in rows), 0.01, 0.5)  # type: ignore[arg-type,return-value]
+    np.testing.assert_allclose(np.concatenate(parts), whole, atol=2e-3)
+
+
+def test_budgets_are_divided_and_composed_as_written() -> None:
+    share = schedules.shares("growing", 10, power=0.4)
+    assert share.sum() == pytest.approx(1)
+    z = schedules.noise_multipliers(2.0, share)
+    assert (1 / z**2).sum() == pytest.approx(1 / 4)
+    assert (np.diff(z) < 0).all()
+    assert schedules.published_epsilon(np.array([0.5]), 1e-5) == 0.5
+    many = schedules.published_per_round(1.0, 1e-4, np.ones(100))
+    assert schedules.published_epsilon(many, 1e-4) == pytest.approx(1)
+    assert many[0] > 1 / 100
+    with pytest.raises(ValueError, match="rule"):
+        schedules.shares("odd", 3)
+
+
+def test_noise_is_as_large_as_theory_says_and_the_published_one_as_unsound() -> None:
+    generator = np.random.default_rng(0)
+    size, deviation = 60, 2.0
+    entries = generator.normal(size=(20, size, size)) * deviation
+    largest = np.linalg.eigvalsh((entries + entries.transpose(0, 2, 1)) / 2)[:, -1].mean()
+    assert largest == pytest.approx(theory.gaussian_spectral_norm(size, deviation), rel=0.1)
+    scale = theory.published_scale(1.0, 0.5)
+    normal = np.sqrt(scale) * generator.normal(size=(20, size + 1, size))
+    wishart = np.linalg.eigvalsh(np.einsum("cki,ckj->cij", normal, normal))[:, -1].mean()
+    assert wishart == pytest.approx(theory.wishart_spectral_norm(size, scale), rel=0.1)
+    assert theory.published_delta([0.1, 0.2]) == pytest.approx(1 - np.exp(-0.3))
+    normal = np.sqrt(theory.published_scale(1.0, 0.3)) * generator.normal(size=(20_000, 5, 4))
+    inverse = np.linalg.inv(np.einsum("cki,ckj->cij", normal, normal))
+    assert (inverse[:, 0, 0] > 1).mean() == pytest.approx(theory.published_delta(0.3), abs=0.012)
+    assert theory.subspace_error(30, 320, 5, 2.75) < 0.05 < theory.subspace_error(30, 320, 5, 19.4)
+    assert 0.1 < theory.smallest_epsilon(30, 320, 5, 5.4e-4) < 0.5
+    rates = [theory.iterative_rates(30, m, 1.0)["low_rank"] for m in (100, 1000)]
+    assert rates[1] < rates[0]
+
+
+def test_baselines_reach_their_optimum() -> None:
+    tasks = small(clients=40)
+    x, y = jnp.asarray(tasks.x), jnp.asarray(tasks.y)
+    alone = np.asarray(baselines.ridge_alone(x, y, 1e-3))
+    shared = np.asarray(baselines.trace_norm(x, y, 0.3, rounds=600))
+    assert tasks.error(shared) < 0.6 * tasks.error(alone)
+    gradient = np.einsum("mnd,mn->md", x, y - np.einsum("mnd,md->mn", x, shared))
+    assert np.linalg.norm(gradient, ord=2) == pytest.approx(0.3, rel=0.02)  # in the trace norm's subdifferential
+    sparse = np.asarray(baselines.group_lasso(x, y, 0.5, rounds=600))
+    gradient = np.einsum("mnd,mn->md", x, y - np.einsum("mnd,md->mn", x, sparse))
+    assert np.linalg.norm(gradient, axis=0).max() <= 0.5 * 1.02
+    single = np.asarray(baselines.lasso_alone(x, y, 0.1, rounds=2000))
+    gradient = np.einsum("mnd,mn->md", x, y - np.einsum("mnd,md->mn", x, single))
+    assert np.abs(gradient).max() <= 0.1 * 1.02
+    related = np.asarray(baselines.relationship(jax.random.key(0), x, y, 0.01, 1e-3))
+    assert tasks.error(related) < tasks.error(alone)
+    noisy = np.asarray(baselines.relationship(jax.random.key(0), x, y, 0.01, 1e-3, noise=5.0))
+    assert tasks.error(noisy) > tasks.error(related)
+    mean = np.asarray(baselines.averaged(jax.random.key(0), x, y, 0.1))
+    np.testing.assert_allclose(mean[0], np.asarray(baselines.ridge_alone(x, y, 0.1)).mean(axis=0), atol=1e-5)
+
+
+def test_group_privacy() -> None:
+    assert groups.by_definition(0.1, 1e-9, 10) == pytest.approx((1.0, 10 * np.e * 1e-9))
+    assert groups.by_definition(2.0, 1e-6, 50)[1] == 1.0
+    z = groups.noise_for_client(1.0, 1e-5, 2, 20)
+    assert groups.epsilon_for_client(z, 2, 20, 1e-5) <= 1.0
+    assert groups.epsilon_for_client(z, 2, 1, 1e-5) < 0.1
+    assert baselines.averaged_sensitivity(10, 4, 0.5) == pytest.approx(2 / (10 * 0.5) / 4)
+
+
+def test_what_is_not_private_says_so() -> None:
+    assert Iterative(noise="wishart_as_published").label == WARNING == "NOT PRIVATE"
+    assert Iterative().label == ""
+    z = schedules.noise_multipliers(2.0, schedules.shares("growing", 5, power=0.4))
+    spent = accounting.epsilon([(cost, 1) for cost in Iterative().costs(z.tolist())], 1e-5)
+    assert spent == pytest.approx(accounting.epsilon([(Cost("gaussian", 2.0), 1)], 1e-5), rel=1e-6)
+    with pytest.raises(PrivacyError, match=WARNING):
+        Iterative(noise="wishart_as_published").costs([0.1])
