@@ -117,11 +117,16 @@ def load(path: Path) -> Experiment:
 
 def from_toml(text: str) -> Experiment:
     """The experiment that a TOML text describes; an unknown key is an error that names the nearest valid one."""
+    return record_from_toml(Experiment, text)
+
+
+def record_from_toml(kind: Any, text: str) -> Any:
+    """The dataclass of this kind that a TOML text describes."""
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not valid TOML: {error}") from None
-    return _build(Experiment, values, "")
+    return _build(kind, values, "")
 
 
 def _build(kind: Any, value: Any, where: str) -> Any:
@@ -160,9 +165,9 @@ def _dotted(where: str, key: str) -> str:
     return f"{where}.{key}" if where else key
 
 
-def to_toml(experiment: Experiment) -> str:
-    """The experiment as TOML, every value written out except those that are None."""
-    return "\n".join(_tables(experiment, "")) + "\n"
+def to_toml(record: Any) -> str:
+    """An experiment (or another dataclass) as TOML, every value written out except those that are None."""
+    return "\n".join(_tables(record, "")) + "\n"
 
 
 def _tables(value: Any, name: str) -> list[str]:
