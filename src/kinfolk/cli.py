@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from kinfolk.cli_attack import attack
+from kinfolk.cli_deploy import deploy
 from kinfolk.experiment import ConfigError, DataChoice, Experiment, Phase, Training, load
 from kinfolk.privacy.levels import PrivacyLevel
 
@@ -29,6 +31,8 @@ app = typer.Typer(
     help="Private multi-task and personalised federated learning: a model per client, and a guarantee that is true.",
 )
 console = Console(stderr=False)
+COMMAND_LINE_ERROR: Any = getattr(typer, "TyperException", None) or import_module("click").ClickException
+"""An older typer, which Flower needs, raises click's."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Seed = Annotated[
@@ -44,6 +48,7 @@ DataDir = Annotated[Path | None, typer.Option(help="Directory with data files; a
 
 
 app.command()(attack)
+app.add_typer(deploy, name="deploy")
 
 
 def emit(command: str, value: dict[str, Any]) -> None:
@@ -313,7 +318,7 @@ def main() -> None:
     warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
     try:
         code = app(standalone_mode=False)
-    except typer.TyperException as error:
+    except COMMAND_LINE_ERROR as error:
         _fail(error.format_message(), type(error).__name__, wants_json, 2)
     except (ValueError, DataError, PrivacyError, RunError) as error:
         _fail(str(error), type(error).__name__, wants_json, 1)

@@ -75,6 +75,4 @@ def test_cohorts_are_those_of_simulation(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["example", "client"])
 def test_phases_are_those_of_simulation(level: str, tmp_path: Path) -> None:
-    assert_same(
-        "fedavg", level, tmp_path, phases=(Phase("fedavg", 1), Phase("mean_regularized", 2, {"strength": 0.5}))
-    )
+    assert_same("fedavg", level, tmp_path, phases=(Phase("fedavg", 1), Phase("mean_regularized", 2, {"strength": 0.5})))

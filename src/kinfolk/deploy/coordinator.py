@@ -30,12 +30,13 @@ from kinfolk.privacy.calibration import budget_of, terms_for
 from kinfolk.privacy.checks import RoundCheck, check_round
 from kinfolk.privacy.ledger import RELEASED, SIMULATED, Allowance, Ledger, LedgerError, Line
 from kinfolk.privacy.levels import INBOX_KINDS, PrivacyLevel, Terms
+from kinfolk.privacy.mechanisms import Mechanism
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
 from kinfolk.privacy.statement import statement, text
 from kinfolk.runs import Run
 from kinfolk.simulation.cohorts import draw_cohort
 from kinfolk.simulation.rounds import server_round
-from kinfolk.types import Tree
+from kinfolk.types import Algorithm, Tree
 
 run_server = jax.jit(server_round, static_argnums=0)
 LARGEST_VALUE = 1e6
@@ -303,7 +304,9 @@ class Coordinator:
         if study.level == "example":
             result["epsilon"] = result["delta"] = None
             result["accounts"] = "every silo has its own budget and ledger; `kinfolk deploy status` there shows it"
-            words = "PRIVACY STATEMENT\n\nWhat is protected: one example of a silo, against everybody else, this server "
+            words = (
+                "PRIVACY STATEMENT\n\nWhat is protected: one example of a silo, against everybody else, this server "
+            )
             words += f"included. How well: {result['accounts']}. This server saw nothing that is not already private.\n"
         else:
             words = text(result)
@@ -337,16 +340,16 @@ def count_server_uses(study: Study, terms: Terms) -> dict[str, np.ndarray]:
     kinds, clients = INBOX_KINDS[study.level], study.clients
 
     @partial(jax.jit, static_argnums=0)
-    def count(phase: int, number: Array) -> dict[str, Array]:
+    def count(phase: int, algorithm: Algorithm, inbox: Mechanism, number: Array) -> dict[str, Array]:
         zeros: Any = partial(jax.tree.map, lambda leaf: jnp.zeros(leaf.shape, leaf.dtype))
         messages = jax.tree.map(lambda leaf: jnp.zeros((clients, *leaf.shape), leaf.dtype), message_shape(study, phase))
         meter = replace(new_meter(jax.random.key(0), kinds), tape=Tape({}, "count"))
         places = jnp.arange(clients, dtype=jnp.int32)
         everybody = jnp.ones(clients, jnp.float32)
         shared = zeros(study.shapes[phase])
-        args = (messages, everybody, places, everybody > 0, meter, terms.inbox, everybody, number)
-        return server_round(study.level, study.algorithms[phase], shared, *args)[1].uses
+        args = (messages, everybody, places, everybody > 0, meter, inbox, everybody, number)
+        return server_round(study.level, algorithm, shared, *args)[1].uses
 
-    rounds = range(study.experiment.rounds)
-    found = [count(study.phase(number), jnp.int32(number)) for number in rounds] if kinds else []
+    phases = [study.phase(number) for number in range(study.experiment.rounds)] if kinds else []
+    found = [count(p, study.algorithms[p], terms.inbox, jnp.int32(number)) for number, p in enumerate(phases)]
     return {kind: np.array([int(counts[kind]) for counts in found]) for kind in kinds}

@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kinfolk.deploy.study import Roster, Study, read_record
 from kinfolk.experiment import ConfigError, Training
 from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.privacy.release import PrivacyError
-
-from kinfolk.deploy.study import Roster, Study, read_record
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ from kinfolk.privacy.mechanisms import Chooser, Cost, ExactMin, ExactSum, Mechan
 from kinfolk.privacy.release import Meter, Tape, new_meter
 from kinfolk.simulation.layout import local_steps
 from kinfolk.simulation.rounds import client_round
-from kinfolk.types import Tree
+from kinfolk.types import Algorithm, Tree
 
 run_client = jax.jit(client_round, static_argnums=(0, 1))
 
@@ -152,9 +153,7 @@ def prepare_silo(study: Study, policy: Policy, rows: Rows) -> Program:
     return Program(study, policy, rows, own, uses, checks)
 
 
-def _own(
-    study: Study, policy: Policy, size: int, uses: dict[str, np.ndarray] | None
-) -> tuple[Mechanism, Chooser]:
+def _own(study: Study, policy: Policy, size: int, uses: dict[str, np.ndarray] | None) -> tuple[Mechanism, Chooser]:
     """The mechanisms at this silo's data gate. Without counts: some noise, for counting only."""
     level = policy.privacy if policy.privacy.level == "example" else PrivacyLevel("none")
     if level.level == "example" and uses is None:
@@ -176,14 +175,15 @@ def _count(
         return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
 
     @partial(jax.jit, static_argnums=0)
-    def count(phase: int, number: jax.Array) -> dict[str, jax.Array]:
-        algorithm, shared = study.algorithms[phase], zeros(study.shapes[phase])
+    def count(phase: int, algorithm: Algorithm, own: Any, number: jax.Array) -> dict[str, jax.Array]:
+        shared = zeros(study.shapes[phase])
         meter = replace(new_meter(jax.random.key(0), kinds), tape=Tape({}, "count"))
         personal, rows = algorithm.init_client(shared, slot), zeros(row_shapes(study, 1))
         numbers = (jnp.float32(1), jnp.int32(steps), number)
         return client_round(study.model, steps, algorithm, shared, personal, rows, meter, own, *numbers)[2].uses
 
-    found = [count(study.phase(number), jnp.int32(number)) for number in range(rounds)]
+    phases = [study.phase(number) for number in range(rounds)]
+    found = [count(p, study.algorithms[p], own, jnp.int32(number)) for number, p in enumerate(phases)]
     return {kind: np.array([int(counts[kind]) for counts in found]) for kind in kinds}
 
 

@@ -52,4 +52,6 @@ def check_grid(mechanism: Mechanism, units: int) -> None:
         return
     units = min(units, mechanism.sampling.capacity or units)
     if units > MOST_UNITS:
-        raise PrivacyError(f"a release sums up to {units} units exactly, and at most {MOST_UNITS} fit: use smaller ones")
+        raise PrivacyError(
+            f"a release sums up to {units} units exactly, and at most {MOST_UNITS} fit: use smaller ones"
+        )

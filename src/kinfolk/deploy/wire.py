@@ -21,8 +21,6 @@ import numpy as np
 from kinfolk.types import Tree
 
 LONGEST_HEADER = 2000
-REFUSAL = b'{"refused": true}\n'
-"""The one answer to every request that is not served, whatever the reason."""
 RECEIPT = b'{"received": true}\n'
 """The answer to the last message of a run."""
 

@@ -19,7 +19,8 @@ import numpy as np
 
 from kinfolk import runs
 from kinfolk.deploy.program import Program, message_shape
-from kinfolk.deploy.wire import RECEIPT, REFUSAL, LONGEST_HEADER, WireError, pack, read_header, size_of, unpack
+from kinfolk.deploy.proxy import REFUSAL
+from kinfolk.deploy.wire import LONGEST_HEADER, RECEIPT, WireError, pack, read_header, size_of, unpack
 from kinfolk.privacy.ledger import RELEASED, SIMULATED, Ledger, LedgerError, Line
 from kinfolk.privacy.levels import CLEAN, DATA_KINDS
 from kinfolk.privacy.release import PrivacyError
@@ -104,7 +105,7 @@ class Worker:
             raise Refused("the request belongs to another study: method, numbers or rounds differ from what was agreed")
         if not isinstance(run, str) or not RUN_NAME.fullmatch(run):
             raise Refused("not the name of a run")
-        if type(number) is not int or not 0 <= number:
+        if type(number) is not int or not number >= 0:
             raise Refused("not the number of a round")
         rounds = self.program.study.experiment.rounds if kind == "end" else self.program.rounds
         if number >= rounds:
@@ -120,9 +121,7 @@ class Worker:
                 raise Refused(f"run {run} would be one more than the {known} that the policy allows")
         return folder
 
-    def _round(
-        self, folder: Path, run: str, number: int, phase: int, shared: Tree, entry: Tree
-    ) -> tuple[bytes, str]:
+    def _round(self, folder: Path, run: str, number: int, phase: int, shared: Tree, entry: Tree) -> tuple[bytes, str]:
         program = self.program
         path = folder / f"{number:06d}.npz"
         if path.exists():

@@ -1,0 +1,119 @@
+"""The server's Flower app: carries the coordinator's questions to the silos, and their answers back.
+
+Which node is which silo is decided by the node's key, which Flower has checked, and not by what a node says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives import serialization
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from kinfolk import runs
+from kinfolk.deploy.coordinator import Coordinator
+from kinfolk.deploy.proxy import ANSWER, RECORD, REQUEST, client_app
+from kinfolk.deploy.study import Study, read_study
+
+server_app = ServerApp()
+silo_app = client_app()
+"""For silos whose owners let Flower run what the server sends. `kinfolk deploy silo` does not."""
+POLL = 0.5
+"""Seconds between two looks for answers."""
+
+
+@server_app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Runs the study in the folder that the run's configuration names, from where it was left."""
+    config = context.run_config
+    folder = Path(str(config["folder"]))
+    conduct(
+        grid,
+        folder,
+        round_seconds=float(config.get("round-seconds", 600)),
+        wait_seconds=float(config.get("wait-seconds", 600)),
+        test_keys=bool(config.get("insecure-test-keys", False)),
+    )
+
+
+def conduct(grid: Grid, folder: Path, *, round_seconds: float, wait_seconds: float, test_keys: bool = False) -> None:
+    """All rounds that are left, then the last words and the statement."""
+    study = read_study(folder)
+    keys = node_keys(study, folder / "keys")
+    with Coordinator(study, folder / "runs", test_keys=test_keys) as server:
+        _wait(grid, keys, wait_seconds)
+        while not server.finished() and server.affordable():
+            ask = server.ask()
+            began = time.monotonic()
+            nodes = nodes_of(grid, keys)
+            asked = {slot: nodes[slot] for slot in ask.cohort if slot in nodes}
+            server.take(ask, exchange(grid, asked, ask.request, str(ask.number), round_seconds))
+            if study.level != "client":  # times and sizes of cohorts are secret
+                runs.append_json(server.run.private / "times.jsonl", {"seconds": round(time.monotonic() - began, 3)})
+        exchange(grid, nodes_of(grid, keys), server.last_words(), "end", round_seconds)
+        server.finish()
+
+
+def node_keys(study: Study, folder: Path) -> dict[bytes, int]:
+    """For the public key of every silo's node, the silo's place in the roster."""
+    found = {}
+    for slot, client in enumerate(study.roster.clients):
+        key = serialization.load_ssh_public_key((folder / f"{client}.pub").read_bytes())
+        form = (serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        found[key.public_bytes(*form)] = slot
+    if len(found) < study.clients:
+        raise ValueError("two silos have the same key: give each its own")
+    return found
+
+
+def nodes_of(grid: Grid, keys: Mapping[bytes, int]) -> dict[int, int]:
+    """The nodes that are there now, by place. A node with another key is nobody."""
+    return {keys[node.public_key]: node.node_id for node in grid.get_nodes() if node.public_key in keys}
+
+
+def _wait(grid: Grid, keys: Mapping[bytes, int], seconds: float) -> None:
+    """Waits for all silos, but not for ever: who is not there is a zero message."""
+    until = time.monotonic() + seconds
+    while len(nodes_of(grid, keys)) < len(keys) and time.monotonic() < until:
+        time.sleep(POLL)
+
+
+def exchange(grid: Grid, nodes: Mapping[int, int], request: bytes, group: str, seconds: float) -> dict[int, bytes]:
+    """Asks nodes, by place, and collects what they answer in time. The first answer of a node counts."""
+    slots = list(nodes)
+    messages = [
+        Message(
+            RecordDict({RECORD: ConfigRecord({REQUEST: request})}), nodes[slot], "train", ttl=seconds, group_id=group
+        )
+        for slot in slots
+    ]
+    if not messages:
+        return {}
+    waiting = {name: slot for name, slot in zip(grid.push_messages(messages), slots, strict=True) if name}
+    answers: dict[int, bytes] = {}
+    until = time.monotonic() + seconds
+    while waiting and time.monotonic() < until:
+        for reply in _pulled(grid, list(waiting)):
+            slot = waiting.pop(reply.metadata.reply_to_message_id, None)
+            answer = _answer(reply)
+            if slot is not None and answer is not None and slot not in answers:
+                answers[slot] = answer
+        time.sleep(POLL if waiting else 0)
+    return answers
+
+
+def _pulled(grid: Grid, names: list[str]) -> Iterable[Message]:
+    return grid.pull_messages(names)
+
+
+def _answer(reply: Any) -> bytes | None:
+    """The bytes in a reply, or nothing where it has another form."""
+    try:
+        answer = None if reply.has_error() else reply.content[RECORD][ANSWER]
+    except Exception:
+        return None
+    return answer if isinstance(answer, bytes) else None

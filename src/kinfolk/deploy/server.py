@@ -1,0 +1,91 @@
+"""The server as processes: Flower's SuperLink, the silos' keys made known to it, and the run."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kinfolk.deploy.commands import Command, flwr, superlink
+from kinfolk.deploy.study import read_study
+from kinfolk.runs import Run, RunError
+
+STARTING = 120.0
+"""Seconds that a program may take to start."""
+
+
+def known_keys(folder: Path) -> list[Path]:
+    """The public keys of the study's silos."""
+    return [folder / "keys" / f"{client}.pub" for client in read_study(folder).roster.clients]
+
+
+def server_commands(folder: Path, host: str, port: int, round_seconds: float, wait_seconds: float) -> list[Command]:
+    """In order: the SuperLink, one registration for each silo, the run."""
+    register = [flwr(folder, "supernode", "register", str(key), "federation") for key in known_keys(folder)]
+    times = f"round-seconds={round_seconds:.1f} wait-seconds={wait_seconds:.1f}"
+    start = flwr(folder, "run", str(folder / "app"), "federation", "--stream", "--run-config", times)
+    return [superlink(folder, host, port), *register, start]
+
+
+@contextmanager
+def started(command: Command, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that runs as long as the context; its output goes to a file."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        process = subprocess.Popen(command.words, env=command.complete(), stdout=file, stderr=subprocess.STDOUT)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Waits until somebody listens."""
+    until = time.monotonic() + STARTING
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            raise RunError(f"the SuperLink has stopped with code {process.returncode}: see {log}")
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.2)
+    raise RunError(f"the SuperLink did not open port={port} in {STARTING:g} seconds: see {log}")
+
+
+def register(commands: list[Command]) -> None:
+    """Makes the silos' keys known. A key that is known already (after a restart) is fine."""
+    for command in commands:
+        done = subprocess.run(command.words, env=command.complete(), capture_output=True, check=False)
+        said = (done.stdout + done.stderr).decode(errors="replace")
+        if done.returncode and "already" not in said.lower():
+            raise RunError(f"{command.words[-2]} could not be registered: {said.strip()[-500:]}")
+
+
+def run_server(folder: Path, host: str, port: int, round_seconds: float, wait_seconds: float) -> Run:
+    """Starts everything, goes on with an unfinished run or begins one, and returns it when it has ended."""
+    folder = folder.absolute()
+    link, *registrations, start = server_commands(folder, host, port, round_seconds, wait_seconds)
+    log = folder / "superlink.log"
+    with started(link, log) as process:
+        wait_for_port(port, process, log)
+        register(registrations)
+        with (folder / "run.log").open("ab") as file:
+            subprocess.run(start.words, env=start.complete(), stdout=file, stderr=subprocess.STDOUT, check=False)
+        last = last_run(folder)
+        if last is None or not last.done():
+            raise RunError(f"the run has not ended: see {folder / 'run.log'}; start the server again to go on")
+        return last
+
+
+def last_run(folder: Path) -> Run | None:
+    """The newest run of a server's folder."""
+    found = sorted((folder / "runs").glob("*/private/study.json"), key=lambda path: path.stat().st_mtime)
+    return Run(found[-1].parent.parent) if found else None
