@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
+import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +20,8 @@ deploy = typer.Typer(
     help="A real federation: silos that trust nobody, and a server, over Flower. Needs `kinfolk[flower]`.",
 )
 console = Console(stderr=False)
+RESTART = 5.0
+"""Seconds before a SuperNode that has stopped is started again."""
 
 Folder = Annotated[Path, typer.Argument(help="The folder that `kinfolk deploy init` wrote for this party.")]
 Explain = Annotated[bool, typer.Option("--explain", help="Show the commands instead of running them.")]
@@ -69,58 +71,32 @@ def silo(
     explain: Explain = False,
 ) -> None:
     """Start a silo: its worker, which alone sees the data, and Flower's SuperNode, which talks to the server."""
-    from kinfolk.deploy.commands import end_with_parent, supernode
+    from kinfolk.deploy.commands import carrier, running, supernode, write_node_secret
+    from kinfolk.deploy.door import door_of
     from kinfolk.deploy.scaffold import require_flower
-    from kinfolk.deploy.silo import run_worker, state_of
+    from kinfolk.deploy.silo import run_worker, start_worker, state_of
 
     folder = folder.absolute()
     if worker_only and not explain:
         run_worker(folder, door)
         return
     require_flower()
-    state = state_of(folder)
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    command = supernode(folder, state, superlink, port, door)
+    place = door or door_of(state_of(folder))
     if explain:
-        print(f"kinfolk deploy silo {folder} --worker-only &\n{command.shown()}")
+        print(f"kinfolk deploy silo {folder} --worker-only --door {place} &")
+        print(supernode(folder, superlink, port).shown() + " &")
+        print(carrier(folder, port, place).shown())
         return
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, lambda *_: sys.exit(0))
-    reader, writer = os.pipe()
-    os.set_inheritable(writer, True)
-    words = [sys.executable, "-c", _WORKER, str(folder), str(door or ""), str(writer)]
-    with subprocess.Popen(words, close_fds=False, preexec_fn=end_with_parent) as worker:
-        os.close(writer)
-        try:
-            if not os.read(reader, 1):
-                raise ConfigError(f"the worker did not start: see above (code {worker.wait()})")
-            with subprocess.Popen(command.words, env=command.complete(), preexec_fn=end_with_parent) as node:
-                try:
-                    node.wait()
-                finally:
-                    node.terminate()
-        finally:
-            worker.terminate()
-
-
-_WORKER = """
-import sys
-from pathlib import Path
-from kinfolk.cli_deploy import work
-work(*sys.argv[1:])
-"""
-
-
-def work(folder: str, door: str, ready: str) -> None:
-    """The worker as a child of `kinfolk deploy silo`; errors a user can cause are one message."""
-    from kinfolk.deploy.silo import run_worker
-    from kinfolk.privacy.release import PrivacyError
-
-    try:
-        run_worker(Path(folder), Path(door) if door else None, int(ready))
-    except (ValueError, PrivacyError, RuntimeError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-        sys.exit(1)
+    write_node_secret(folder)
+    with ExitStack() as stack:
+        worker = start_worker(stack, folder, place)
+        stack.enter_context(running(carrier(folder, port, place)))
+        while worker.poll() is None:  # a SuperNode gives up when the server does not know it yet
+            with running(supernode(folder, superlink, port)) as node:
+                node.wait()
+            time.sleep(RESTART)
 
 
 @deploy.command()

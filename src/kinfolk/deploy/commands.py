@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import ctypes
 import os
+import secrets
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from kinfolk.deploy import gatekeeper, proxy
-from kinfolk.deploy.door import door_of
+from kinfolk.deploy.keys import write_secret
 from kinfolk.experiment import ConfigError
 
-QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "PYTHONUNBUFFERED": "1"}
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "PYTHONUNBUFFERED": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",
+}
 """Flower reports nothing to anybody."""
-PROGRAMS = "programs"
+SECRET = "node.secret"
 
 
 @dataclass(frozen=True)
@@ -46,37 +55,37 @@ def flower_program(name: str) -> str:
     return found
 
 
-def write_programs(folder: Path, programs: dict[str, Path | str]) -> Path:
-    """A folder to be the whole PATH of a Flower process: these programs and no others can be started from it."""
-    place = folder / PROGRAMS
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
-    for name, target in programs.items():
-        script = f"#!/bin/sh\nexec '{sys.executable}' '{target}' \"$@\"\n"
-        (place / name).write_text(script)
-        (place / name).chmod(0o755)
-    return place
-
-
-def supernode(folder: Path, state: Path, address: str, port: int, door: Path | None = None) -> Command:
-    """A silo's SuperNode: over TLS, with the silo's key, and unable to run code that it was sent."""
-    place = write_programs(
-        folder, {"flower-superexec": flower_program("flower-superexec"), "flwr-clientapp": str(proxy.__file__)}
-    )
+def supernode(folder: Path, address: str, port: int) -> Command:
+    """A silo's SuperNode: over TLS, with the silo's key; it starts no programs, so it cannot run what it is sent."""
     words = (
         flower_program("flower-supernode"),
         *("--root-certificates", str(folder / "ca.crt")),
         *("--superlink", address),
         *("--auth-supernode-private-key", str(folder / "node")),
+        *("--isolation", "process", "--superexec-auth-secret-file", str(node_home(folder) / SECRET)),
         *("--host", "127.0.0.1", "--port", str(port)),
     )
-    environment = {
-        **QUIET,
-        "PATH": str(place),
-        "FLWR_HOME": str(state / "flower"),
-        proxy.DOOR: str(door or door_of(state)),
-    }
-    return Command(words, environment)
+    return Command(words, {**QUIET, "FLWR_HOME": str(node_home(folder))})
+
+
+def carrier(folder: Path, port: int, door: Path) -> Command:
+    """What carries messages from the SuperNode to the worker's door and back."""
+    home = node_home(folder)
+    words = (sys.executable, str(proxy.__file__), f"127.0.0.1:{port}", str(home / SECRET), str(door))
+    return Command(words, {**QUIET, "FLWR_HOME": str(home)})
+
+
+def node_home(folder: Path) -> Path:
+    """What Flower keeps at a silo; nothing of it is private."""
+    return folder / "flower"
+
+
+def write_node_secret(folder: Path) -> None:
+    """A new secret between a SuperNode and its carrier, so that nobody else on the machine can stand in for it."""
+    path = node_home(folder) / SECRET
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    path.unlink(missing_ok=True)
+    write_secret(path, secrets.token_bytes(32))
 
 
 def superlink(folder: Path, host: str, port: int) -> Command:
@@ -109,3 +118,27 @@ def end_with_parent() -> None:
     if sys.platform == "linux":
         stop_signal_option = 1  # PR_SET_PDEATHSIG
         ctypes.CDLL(None).prctl(stop_signal_option, signal.SIGTERM)
+
+
+@contextmanager
+def running(command: Command, log: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that runs as long as the context; its output goes to a file, or to where this one's goes."""
+    with open(log, "ab") if log else nullcontext() as file:
+        errors = subprocess.STDOUT if log else None
+        process = subprocess.Popen(
+            command.words, env=command.complete(), stdout=file, stderr=errors, preexec_fn=end_with_parent
+        )
+        try:
+            yield process
+        finally:
+            stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Asks a program to end, and ends it when it does not."""
+    process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -141,7 +141,7 @@ class Coordinator:
         return pack(header, tree)
 
     def take(self, ask: Ask, answers: Mapping[int, bytes]) -> None:
-        """Makes the next shared state of the answers, by place: charged, computed, saved and published in that order."""
+        """Makes the next shared state of the answers, by place: charged, computed, saved, published, in that order."""
         study, number = self.study, ask.number
         if number != self.done:
             raise ValueError(f"round={number} was asked for, but round {self.done} is next")

@@ -6,27 +6,33 @@ Which node is which silo is decided by the node's key, which Flower has checked,
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from cryptography.hazmat.primitives import serialization
-from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.serverapp import Grid, ServerApp
+from typing import TYPE_CHECKING
 
 from kinfolk import runs
 from kinfolk.deploy.coordinator import Coordinator
-from kinfolk.deploy.proxy import ANSWER, RECORD, REQUEST, client_app
+from kinfolk.deploy.keys import node_key
+from kinfolk.deploy.proxy import ANSWER, RECORD, REQUEST
 from kinfolk.deploy.study import Study, read_study
 
-server_app = ServerApp()
-silo_app = client_app()
-"""For silos whose owners let Flower run what the server sends. `kinfolk deploy silo` does not."""
+if TYPE_CHECKING:
+    from flwr.app import Context, Message
+    from flwr.serverapp import Grid, ServerApp
+
 POLL = 0.5
 """Seconds between two looks for answers."""
 
 
-@server_app.main()
+def server_app() -> ServerApp:
+    """The server's app."""
+    from flwr.serverapp import ServerApp
+
+    app = ServerApp()
+    app.main()(main)
+    return app
+
+
 def main(grid: Grid, context: Context) -> None:
     """Runs the study in the folder that the run's configuration names, from where it was left."""
     config = context.run_config
@@ -62,9 +68,7 @@ def node_keys(study: Study, folder: Path) -> dict[bytes, int]:
     """For the public key of every silo's node, the silo's place in the roster."""
     found = {}
     for slot, client in enumerate(study.roster.clients):
-        key = serialization.load_ssh_public_key((folder / f"{client}.pub").read_bytes())
-        form = (serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-        found[key.public_bytes(*form)] = slot
+        found[node_key(folder / f"{client}.pub")] = slot
     if len(found) < study.clients:
         raise ValueError("two silos have the same key: give each its own")
     return found
@@ -84,6 +88,8 @@ def _wait(grid: Grid, keys: Mapping[bytes, int], seconds: float) -> None:
 
 def exchange(grid: Grid, nodes: Mapping[int, int], request: bytes, group: str, seconds: float) -> dict[int, bytes]:
     """Asks nodes, by place, and collects what they answer in time. The first answer of a node counts."""
+    from flwr.app import ConfigRecord, Message, RecordDict
+
     slots = list(nodes)
     messages = [
         Message(
@@ -97,7 +103,7 @@ def exchange(grid: Grid, nodes: Mapping[int, int], request: bytes, group: str, s
     answers: dict[int, bytes] = {}
     until = time.monotonic() + seconds
     while waiting and time.monotonic() < until:
-        for reply in _pulled(grid, list(waiting)):
+        for reply in grid.pull_messages(list(waiting)):
             slot = waiting.pop(reply.metadata.reply_to_message_id, None)
             answer = _answer(reply)
             if slot is not None and answer is not None and slot not in answers:
@@ -106,11 +112,7 @@ def exchange(grid: Grid, nodes: Mapping[int, int], request: bytes, group: str, s
     return answers
 
 
-def _pulled(grid: Grid, names: list[str]) -> Iterable[Message]:
-    return grid.pull_messages(names)
-
-
-def _answer(reply: Any) -> bytes | None:
+def _answer(reply: Message) -> bytes | None:
     """The bytes in a reply, or nothing where it has another form."""
     try:
         answer = None if reply.has_error() else reply.content[RECORD][ANSWER]

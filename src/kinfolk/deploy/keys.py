@@ -7,11 +7,11 @@ import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
 
 LIFETIME = timedelta(days=365)
 
@@ -25,6 +25,9 @@ def write_secret(path: Path, content: bytes) -> None:
 
 def write_node_key(folder: Path, name: str) -> None:
     """A key pair `name` and `name.pub` in the form that Flower reads: OpenSSH, curve P-384."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
@@ -34,8 +37,21 @@ def write_node_key(folder: Path, name: str) -> None:
     (folder / f"{name}.pub").write_bytes(public + b" " + name.encode() + b"\n")
 
 
+def node_key(path: Path) -> bytes:
+    """A public key in OpenSSH form, in the form in which Flower names nodes."""
+    from cryptography.hazmat.primitives import serialization
+
+    key = serialization.load_ssh_public_key(path.read_bytes())
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
 def write_certificates(folder: Path, hosts: Sequence[str]) -> None:
     """An authority (`ca.crt`; its key is not kept) and a server's certificate and key for these hosts."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
     now = datetime.now(UTC)
     authority_key, server_key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     authority = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kinfolk test authority")])
@@ -84,6 +100,8 @@ def write_certificates(folder: Path, hosts: Sequence[str]) -> None:
 
 
 def _host(name: str) -> x509.GeneralName:
+    from cryptography import x509
+
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:

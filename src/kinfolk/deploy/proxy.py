@@ -1,8 +1,9 @@
-"""What Flower starts at a silo for every message: it carries the bytes to the silo's worker and back, nothing else.
+"""What stands between Flower and a silo's worker: it carries bytes from one to the other, and does nothing else.
 
 Flower would install and run the app that the server sends; then the server could run any code beside the silo's data.
-This program stands in the place of `flwr-clientapp` and runs itself instead: no code comes over the network. It is run
-by its path and must not import kinfolk, which would load jax for every message.
+A silo's SuperNode is therefore started so that it runs nothing itself (`--isolation process`), and this program takes
+its messages: no code comes over the network. One process carries all messages of a silo. It is run by its path and does
+not import kinfolk, so that it is small.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import sys
+import time
 from typing import Any
 
 REFUSAL = b'{"refused": true}\n'
@@ -18,6 +21,8 @@ DOOR = "KINFOLK_DOOR"
 """The environment variable that says where the worker's socket is."""
 RECORD, REQUEST, ANSWER = "kinfolk", "request", "answer"
 LONGEST_ANSWER = 2**31
+POLL = 0.25
+"""Seconds between two looks for a message."""
 
 
 def receive(connection: socket.socket, longest: int) -> bytes:
@@ -54,37 +59,86 @@ def ask_worker(door: str, request: bytes, seconds: float = 600.0) -> bytes:
         return REFUSAL
 
 
+def carried(message: Any, door: str) -> Any:
+    """The reply to a message of Flower: the worker's answer or the refusal, whatever happens."""
+    from flwr.app import ConfigRecord, Message, RecordDict
+
+    try:
+        request = message.content[RECORD][REQUEST]
+        answer = ask_worker(door, request) if isinstance(request, bytes) else REFUSAL
+    except Exception:
+        answer = REFUSAL
+    return Message(RecordDict({RECORD: ConfigRecord({ANSWER: answer})}), reply_to=message)
+
+
 def client_app() -> Any:
-    """The Flower app of a silo. Whatever happens, the server sees an answer of the worker or the refusal."""
-    from flwr.app import ConfigRecord, Context, Message, RecordDict
+    """The same as a Flower app, for a silo whose owner lets Flower run what the server sends."""
     from flwr.clientapp import ClientApp
 
     app = ClientApp()
-
-    @app.train()
-    def carry(message: Message, context: Context) -> Message:
-        try:
-            request = message.content[RECORD][REQUEST]
-            answer = ask_worker(os.environ[DOOR], request) if isinstance(request, bytes) else REFUSAL
-        except Exception:
-            answer = REFUSAL
-        return Message(RecordDict({RECORD: ConfigRecord({ANSWER: answer})}), reply_to=message)
-
+    app.train()(lambda message, context: carried(message, os.environ[DOOR]))
     return app
 
 
-def main() -> None:
-    """`flwr-clientapp`, but with the app of this file in place of the one that was sent."""
-    from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
-    from flwr.supernode.runtime import run_clientapp
+def serve_node(address: str, secret: bytes, door: str) -> None:
+    """Takes the SuperNode's tasks one after the other, for ever; an error of one is not the end."""
+    from flwr.proto.runtime_pb2 import AcquireTaskRequest
+    from flwr.supercore.constant import TaskType
+    from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
 
-    for name in ("install_from_fab", "install_app_dependencies", "get_load_client_app_fn"):
-        if not hasattr(run_clientapp, name):
-            raise SystemExit(f"this version of flwr has no {name}: kinfolk[flower] needs flwr==1.41.0")
-    vars(run_clientapp)["install_from_fab"] = lambda *_, **__: None
-    vars(run_clientapp)["install_app_dependencies"] = lambda *_, **__: None
-    vars(run_clientapp)["get_load_client_app_fn"] = lambda *_, **__: lambda *_, **__: client_app()
-    flwr_clientapp()
+    acquire = "/flwr.proto.Runtime/AcquireTask"
+    client = _runtime(
+        address, "SuperExec", SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=[acquire])
+    )
+    while True:
+        try:
+            found = client.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
+            if found.HasField("task") and found.token:
+                _serve_task(address, found.token, door)
+        except Exception as error:
+            print(f"a message was not carried: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            time.sleep(1.0)
+        time.sleep(POLL)
+
+
+def _serve_task(address: str, token: str, door: str) -> None:
+    from flwr.common.constant import SubStatus
+    from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+    from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
+    from flwr.supernode.runtime import run_clientapp as runtime
+
+    client = _runtime(address, "flwr-clientapp", RuntimeTokenHttpInterceptor(token))
+    heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
+    heartbeat.start()
+    try:
+        message, context, _, _ = runtime.pull_task_input(client)
+        runtime.push_message(client, carried(message, door), context)
+        runtime.push_task_output(client, context, SubStatus.COMPLETED, "")
+    finally:
+        heartbeat.stop()
+        client.close()
+
+
+def _runtime(address: str, component: str, interceptor: Any) -> Any:
+    """A connection to the SuperNode, which listens on this machine only."""
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+    from flwr.supercore.retry import make_simple_http_retry_invoker
+    from flwr.supercore.runtime import RuntimeHttpClient
+
+    return RuntimeHttpClient.from_server_address(
+        server_address=address,
+        insecure=True,
+        root_certificates=None,
+        interceptors=[RuntimeVersionHttpInterceptor(component_name=component), interceptor],
+        retry_invoker=make_simple_http_retry_invoker(),
+    )
+
+
+def main() -> None:
+    """`proxy.py ADDRESS SECRET_FILE DOOR`"""
+    address, secret, door = sys.argv[1:]
+    with open(secret, "rb") as file:
+        serve_node(address, file.read(), door)
 
 
 if __name__ == "__main__":

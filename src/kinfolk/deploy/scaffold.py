@@ -1,4 +1,4 @@
-"""Writes a test federation: a folder for the server and one for each silo, with certificates, node keys and policies."""
+"""Writes a test federation: folders for the server and each silo, with certificates, node keys and policies."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ APP = """# The Flower app of this federation. The silos do not run it: each has 
 [project]
 name = "kinfolk-federation"
 version = "1.0.0"
+description = "A federation of kinfolk"
 license = "Apache-2.0"
 dependencies = []
 
 [tool.flwr.app]
 publisher = "kinfolk"
-fab-format-version = 1
-flwr-version-target = "1.41.0"
 
 [tool.flwr.app.components]
 serverapp = "federation_app.server:app"
@@ -84,12 +83,12 @@ def _write_app(server: Path, study: Study) -> None:
     test_keys = str(study.experiment.seed is not None).lower()
     (server / "app" / "pyproject.toml").write_text(APP.format(folder=server, test_keys=test_keys))
     (package / "__init__.py").write_text("")
-    (package / "server.py").write_text("from kinfolk.deploy.flower import server_app as app  # noqa: F401\n")
-    (package / "silo.py").write_text("from kinfolk.deploy.flower import silo_app as app  # noqa: F401\n")
+    (package / "server.py").write_text("from kinfolk.deploy.flower import server_app\n\napp = server_app()\n")
+    (package / "silo.py").write_text("from kinfolk.deploy.proxy import client_app\n\napp = client_app()\n")
 
 
 def policy_for(study: Study, client: str, **changes: object) -> Policy:
-    """A first policy for a silo: the study's own numbers; where the data is and what bounds it has is left to fill in."""
+    """A first policy for a silo: the study's own numbers. Where the data is and its bounds are left to fill in."""
     experiment, roster = study.experiment, study.roster
     columns = (*roster.features, TARGET) if roster.outcome == "number" else roster.features
     policy = Policy(

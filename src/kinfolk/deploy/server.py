@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from kinfolk.deploy.commands import Command, flwr, superlink
+from kinfolk.deploy.commands import Command, flwr, running, superlink
+from kinfolk.deploy.keys import node_key
 from kinfolk.deploy.study import read_study
 from kinfolk.runs import Run, RunError
 
@@ -30,23 +31,6 @@ def server_commands(folder: Path, host: str, port: int, round_seconds: float, wa
     return [superlink(folder, host, port), *register, start]
 
 
-@contextmanager
-def started(command: Command, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that runs as long as the context; its output goes to a file."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as file:
-        process = subprocess.Popen(command.words, env=command.complete(), stdout=file, stderr=subprocess.STDOUT)
-        try:
-            yield process
-        finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
 def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     """Waits until somebody listens."""
     until = time.monotonic() + STARTING
@@ -60,23 +44,34 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> Non
     raise RunError(f"the SuperLink did not open port={port} in {STARTING:g} seconds: see {log}")
 
 
-def register(commands: list[Command]) -> None:
-    """Makes the silos' keys known. A key that is known already (after a restart) is fine."""
-    for command in commands:
-        done = subprocess.run(command.words, env=command.complete(), capture_output=True, check=False)
-        said = (done.stdout + done.stderr).decode(errors="replace")
-        if done.returncode and "already" not in said.lower():
-            raise RunError(f"{command.words[-2]} could not be registered: {said.strip()[-500:]}")
+def register(folder: Path) -> None:
+    """Makes the silos' keys known, as `flwr supernode register` does. One that is known already is fine."""
+    import httpx
+    from flwr.cli.flower_config import read_superlink_connection
+    from flwr.cli.utils import init_http_client_from_connection
+    from flwr.proto.control_pb2 import RegisterNodeRequest
+
+    os.environ["FLWR_HOME"] = str(folder / "flower")
+    client: Any = init_http_client_from_connection(read_superlink_connection("federation"))
+    try:
+        for path in known_keys(folder):
+            try:
+                client.RegisterNode(request=RegisterNodeRequest(public_key=node_key(path), name=path.stem))
+            except httpx.HTTPStatusError as error:
+                if "already" not in error.response.text.lower():
+                    raise RunError(f"{path} could not be registered: {error.response.text[:300]}") from None
+    finally:
+        client.close()
 
 
 def run_server(folder: Path, host: str, port: int, round_seconds: float, wait_seconds: float) -> Run:
     """Starts everything, goes on with an unfinished run or begins one, and returns it when it has ended."""
     folder = folder.absolute()
-    link, *registrations, start = server_commands(folder, host, port, round_seconds, wait_seconds)
+    link, *_, start = server_commands(folder, host, port, round_seconds, wait_seconds)
     log = folder / "superlink.log"
-    with started(link, log) as process:
+    with running(link, log) as process:
         wait_for_port(port, process, log)
-        register(registrations)
+        register(folder)
         with (folder / "run.log").open("ab") as file:
             subprocess.run(start.words, env=start.complete(), stdout=file, stderr=subprocess.STDOUT, check=False)
         last = last_run(folder)

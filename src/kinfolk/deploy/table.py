@@ -37,8 +37,8 @@ def read_table(path: Path, columns: Columns, roster: Roster) -> Rows:
         line, place = (int(found[0]) for found in np.nonzero(outside))
         low, high = limits[place]
         raise DataError(
-            f"{path}:{line + 2} has {wanted[place]}={table[line, place]:g}, outside the declared bounds {low:g}..{high:g}"
-            ": correct the row, or the bounds (they are public, so do not read them off the data)"
+            f"{path}:{line + 2} has {wanted[place]}={table[line, place]:g}, outside its bounds {low:g}..{high:g}: "
+            "correct the row, or the bounds (they are public, so do not read them off the data)"
         )
     x, y = table[:, :-1], table[:, -1]
     x = 2 * (x - limits[:-1, 0]) / (limits[:-1, 1] - limits[:-1, 0]) - 1
