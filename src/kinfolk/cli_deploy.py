@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,8 +18,6 @@ deploy = typer.Typer(
     help="A real federation: silos that trust nobody, and a server, over Flower. Needs `kinfolk[flower]`.",
 )
 console = Console(stderr=False)
-RESTART = 5.0
-"""Seconds before a SuperNode that has stopped is started again."""
 
 Folder = Annotated[Path, typer.Argument(help="The folder that `kinfolk deploy init` wrote for this party.")]
 Explain = Annotated[bool, typer.Option("--explain", help="Show the commands instead of running them.")]
@@ -71,16 +67,12 @@ def silo(
     explain: Explain = False,
 ) -> None:
     """Start a silo: its worker, which alone sees the data, and Flower's SuperNode, which talks to the server."""
-    from kinfolk.deploy.commands import carrier, running, supernode, write_node_secret
+    from kinfolk.deploy.commands import carrier, supernode
     from kinfolk.deploy.door import door_of
     from kinfolk.deploy.scaffold import require_flower
-    from kinfolk.deploy.silo import run_worker, start_worker, state_of
+    from kinfolk.deploy.silo import run_silo, run_worker, state_of
 
     folder = folder.absolute()
-    if worker_only and not explain:
-        run_worker(folder, door)
-        return
-    require_flower()
     place = door or door_of(state_of(folder))
     if explain:
         print(f"kinfolk deploy silo {folder} --worker-only --door {place} &")
@@ -89,14 +81,11 @@ def silo(
         return
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, lambda *_: sys.exit(0))
-    write_node_secret(folder)
-    with ExitStack() as stack:
-        worker = start_worker(stack, folder, place)
-        stack.enter_context(running(carrier(folder, port, place)))
-        while worker.poll() is None:  # a SuperNode gives up when the server does not know it yet
-            with running(supernode(folder, superlink, port)) as node:
-                node.wait()
-            time.sleep(RESTART)
+    if worker_only:
+        run_worker(folder, place)
+    else:
+        require_flower()
+        run_silo(folder, superlink, port, place)
 
 
 @deploy.command()

@@ -28,9 +28,9 @@ from kinfolk.privacy.release import PrivacyError
 STUDY = study_of("mean_regularized", "example", seed=None, epsilon=2.0, noise_multiplier=None, rounds=3)
 
 
-def request(study: Study = STUDY, number: Any = 0, tree: Any = None, **changes: Any) -> bytes:
-    header = {"version": 1, "kind": "round", "study": study.digest, "run": "run-1", "round": number}
-    return pack({**header, **changes}, study.first() if tree is None else tree)
+def request(of: Study = STUDY, number: Any = 0, tree: Any = None, **changes: Any) -> bytes:
+    header = {"version": 1, "kind": "round", "study": of.digest, "run": "run-1", "round": number}
+    return pack({**header, **changes}, of.first() if tree is None else tree)
 
 
 @pytest.fixture(scope="module")

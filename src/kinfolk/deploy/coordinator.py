@@ -8,6 +8,7 @@ and means are divided by the expected size. After a crash it goes on from the la
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -69,8 +70,12 @@ class Coordinator:
         self.ledger = Ledger(folder / "ledger.jsonl")
         try:
             self.run, self.done, self._state = self._open(folder)
-            if self.done == 0:
-                self._require(range(study.experiment.rounds))
+            if not any(line.run == self.run.name for line in self.ledger.lines):
+                self._require(range(self.done, study.experiment.rounds))
+        except LedgerError:
+            shutil.rmtree(self.run.path)  # refused before anything was published
+            self.close()
+            raise
         except BaseException:
             self.close()
             raise

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from contextlib import ExitStack
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from kinfolk.deploy.commands import end_with_parent, stop
+from kinfolk.deploy.commands import Command, carrier, running, supernode, write_node_secret
 from kinfolk.deploy.door import door_of, open_door, serve
 from kinfolk.deploy.policy import read_policy
 from kinfolk.deploy.program import Program, prepare_silo
@@ -16,8 +16,9 @@ from kinfolk.deploy.scaffold import POLICY_FILE
 from kinfolk.deploy.study import read_study
 from kinfolk.deploy.table import read_table
 from kinfolk.deploy.worker import Worker
-from kinfolk.experiment import ConfigError
-from kinfolk.privacy.release import PrivacyError
+
+RESTART = 5.0
+"""Seconds before a SuperNode that has ended is started again."""
 
 
 def read_silo(folder: Path) -> Program:
@@ -31,16 +32,32 @@ def state_of(folder: Path) -> Path:
     return folder.absolute() / read_policy(folder / POLICY_FILE).state
 
 
-def run_worker(folder: Path, door: Path | None = None, ready: int | None = None) -> None:
-    """Serves until it is stopped. `ready` is a file descriptor that gets a byte when the door is open."""
+def run_worker(folder: Path, door: Path | None = None) -> None:
+    """Serves what comes through the door until it is stopped."""
+    with opened(folder, door) as (worker, listener):
+        serve(worker, listener)
+
+
+def run_silo(folder: Path, address: str, port: int, door: Path | None = None) -> None:
+    """The worker in this process, and Flower's two beside it, until it is stopped."""
+    write_node_secret(folder)
+    place = door or door_of(state_of(folder))
+    with (
+        opened(folder, place) as (worker, listener),
+        running(carrier(folder, port, place)),
+        kept_running(supernode(folder, address, port)),
+    ):
+        serve(worker, listener)
+
+
+@contextmanager
+def opened(folder: Path, door: Path | None = None) -> Iterator[tuple[Worker, socket.socket]]:
+    """A silo's worker, compiled, and its open door."""
     program = read_silo(folder)
     with Worker(program, state_of(folder)) as worker:
         warm_up(program)
         with open_door(door or door_of(worker.folder)) as listener:
-            if ready is not None:
-                os.write(ready, b"r")
-                os.close(ready)
-            serve(worker, listener)
+            yield worker, listener
 
 
 def warm_up(program: Program) -> None:
@@ -49,26 +66,22 @@ def warm_up(program: Program) -> None:
     program.compute(0, shared, program.begin(0, shared), program.meter(0, dict.fromkeys(program.uses, 0), 0))
 
 
-CHILD = "import sys; from kinfolk.deploy.silo import work; work(*sys.argv[1:])"
+@contextmanager
+def kept_running(command: Command, log: Path | None = None) -> Iterator[None]:
+    """A program that is started again when it ends: a SuperNode gives up when the server does not know it yet."""
+    ended = threading.Event()
 
+    def keep() -> None:
+        while not ended.is_set():
+            with running(command, log) as process:
+                while process.poll() is None and not ended.wait(0.5):
+                    pass
+            ended.wait(RESTART)
 
-def start_worker(stack: ExitStack, folder: Path, door: Path) -> subprocess.Popen[bytes]:
-    """The worker as a process of its own, when its door is open; it ends with the stack."""
-    reader, writer = os.pipe()
-    words = [sys.executable, "-c", CHILD, str(folder), str(door), str(writer)]
-    worker = subprocess.Popen(words, pass_fds=(writer,), preexec_fn=end_with_parent)
-    stack.callback(stop, worker)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as file:
-        if not file.read(1):
-            raise ConfigError(f"the worker of {folder} did not start (code {worker.wait()}): see its message")
-    return worker
-
-
-def work(folder: str, door: str, ready: str) -> None:
-    """The worker as a child; an error that its owner can cause is one message."""
+    thread = threading.Thread(target=keep)
+    thread.start()
     try:
-        run_worker(Path(folder), Path(door), int(ready))
-    except (ValueError, PrivacyError, RuntimeError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-        sys.exit(1)
+        yield
+    finally:
+        ended.set()
+        thread.join()
