@@ -98,11 +98,11 @@ def test_client_level_pays_before_it_publishes(tmp_path: Path) -> None:
             ask = server.ask()
             assert ask.number == number
             server.take(ask, {slot: good(server, ask, 0.1) for slot in ask.cohort})
-            lines = read_lines(tmp_path / "ledger.jsonl")
-            assert [line.rounds for line in lines] == [(n, n + 1) for n in range(number + 1)]
+            paid = [line.rounds for line in read_lines(tmp_path / "ledger.jsonl")]
+            assert paid == [(n, n + 1) for n in range(number + 1)]
         assert server.finished()
         result = server.finish()
-    assert {line.noise for line in lines} == {RELEASED}
+    assert {line.noise for line in read_lines(tmp_path / "ledger.jsonl")} == {RELEASED}
     assert result["epsilon"] <= 8.0
     assert result["epsilon_if_participation_is_seen"] > result["epsilon"]
     assert not (server.run.private / "rounds.jsonl").exists()  # who took part is written nowhere

@@ -156,8 +156,8 @@ def start_broken(stack: ExitStack, found: list[Any], silo: Path, port: int, logs
     found.append(subprocess.Popen([sys.executable, script, str(silo), str(door)]))
     wait_until(door.exists, 300, "the broken worker's door")
     write_node_secret(silo)
-    stack.enter_context(running(carrier(silo, own, door), logs / "broken.log"))
-    stack.enter_context(kept_running(supernode(silo, f"127.0.0.1:{port}", own), logs / "broken.log"))
+    commands = supernode(silo, f"127.0.0.1:{port}", own), carrier(silo, own, door)
+    stack.enter_context(kept_running(*commands, log=logs / "broken.log"))
 
 
 def start_stranger(stack: ExitStack, folder: Path, home: Path, port: int) -> subprocess.Popen[bytes]:

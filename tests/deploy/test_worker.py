@@ -229,7 +229,11 @@ def test_the_last_message_is_free_and_leaves_a_model(silo: Worker) -> None:
     spent = charges(silo)
     assert silo.answer(request(kind="end")) == b'{"received": true}\n'
     assert charges(silo) == spent
-    assert (silo.folder / "runs" / "run-1" / "model.npz").exists()
+    folder = silo.folder / "runs" / "run-1"
+    assert (folder / "model.npz").exists()
+    stated = json.loads((folder / "statement.json").read_text())
+    assert 0 < stated["epsilon"] < 2.0
+    assert stated["program"] == [check.program for check in silo.program.checks]
 
 
 def test_two_workers_cannot_share_a_ledger(program: Any, silo: Worker) -> None:

@@ -81,23 +81,26 @@ def client_app() -> Any:
 
 
 def serve_node(address: str, secret: bytes, door: str) -> None:
-    """Takes the SuperNode's tasks one after the other, for ever; an error of one is not the end."""
+    """Takes the SuperNode's tasks one after the other, for ever.
+
+    An error with a task ends this process: the SuperNode waits for a reply that will not come, and whoever keeps both
+    running starts them again.
+    """
     from flwr.proto.runtime_pb2 import AcquireTaskRequest
     from flwr.supercore.constant import TaskType
     from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
 
-    acquire = "/flwr.proto.Runtime/AcquireTask"
-    client = _runtime(
-        address, "SuperExec", SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=[acquire])
-    )
+    signed = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=["/flwr.proto.Runtime/AcquireTask"])
+    client = _runtime(address, "SuperExec", signed)
     while True:
         try:
             found = client.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
-            if found.HasField("task") and found.token:
-                _serve_task(address, found.token, door)
-        except Exception as error:
-            print(f"a message was not carried: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-            time.sleep(1.0)
+        except Exception as error:  # the SuperNode is not there yet
+            print(f"no SuperNode at {address}: {type(error).__name__}", file=sys.stderr, flush=True)
+            time.sleep(2.0)
+            continue
+        if found.HasField("task") and found.token:
+            _serve_task(address, found.token, door)
         time.sleep(POLL)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from kinfolk.deploy.commands import Command, carrier, running, supernode, write_node_secret
@@ -17,8 +17,8 @@ from kinfolk.deploy.study import read_study
 from kinfolk.deploy.table import read_table
 from kinfolk.deploy.worker import Worker
 
-RESTART = 5.0
-"""Seconds before a SuperNode that has ended is started again."""
+RESTART = 3.0
+"""Seconds before programs that have ended are started again."""
 
 
 def read_silo(folder: Path) -> Program:
@@ -44,8 +44,7 @@ def run_silo(folder: Path, address: str, port: int, door: Path | None = None) ->
     place = door or door_of(state_of(folder))
     with (
         opened(folder, place) as (worker, listener),
-        running(carrier(folder, port, place)),
-        kept_running(supernode(folder, address, port)),
+        kept_running(supernode(folder, address, port), carrier(folder, port, place)),
     ):
         serve(worker, listener)
 
@@ -67,14 +66,18 @@ def warm_up(program: Program) -> None:
 
 
 @contextmanager
-def kept_running(command: Command, log: Path | None = None) -> Iterator[None]:
-    """A program that is started again when it ends: a SuperNode gives up when the server does not know it yet."""
+def kept_running(*commands: Command, log: Path | None = None) -> Iterator[None]:
+    """Programs that belong together: when one of them ends, all are stopped and started again.
+
+    A SuperNode ends when the server does not know it yet; a carrier, when a message was lost on the way to it.
+    """
     ended = threading.Event()
 
     def keep() -> None:
         while not ended.is_set():
-            with running(command, log) as process:
-                while process.poll() is None and not ended.wait(0.5):
+            with ExitStack() as stack:
+                started = [stack.enter_context(running(command, log)) for command in commands]
+                while all(process.poll() is None for process in started) and not ended.wait(0.5):
                     pass
             ended.wait(RESTART)
 

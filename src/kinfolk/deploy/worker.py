@@ -24,6 +24,7 @@ from kinfolk.deploy.wire import LONGEST_HEADER, RECEIPT, WireError, pack, read_h
 from kinfolk.privacy.ledger import RELEASED, SIMULATED, Ledger, LedgerError, Line
 from kinfolk.privacy.levels import CLEAN, DATA_KINDS
 from kinfolk.privacy.release import PrivacyError
+from kinfolk.privacy.statement import statement, text
 from kinfolk.types import Tree
 
 VERSION = 1
@@ -73,9 +74,9 @@ class Worker:
             return REFUSAL
         return answer
 
-    def _note(self, text: str) -> None:
+    def _note(self, what: str) -> None:
         time = datetime.now(UTC).isoformat(timespec="seconds")
-        runs.append_json(self.folder / "log.jsonl", {"time": time, "what": text[:1000]})
+        runs.append_json(self.folder / "log.jsonl", {"time": time, "what": what[:1000]})
 
     def _serve(self, request: bytes) -> tuple[bytes, str]:
         if len(request) > self.longest_request:
@@ -211,3 +212,22 @@ class Worker:
         )
         protected = "personal" in CLEAN[program.study.level]
         runs.write_tree(folder / "model.npz", {"model": model, "shared": shared}, round=number, protected=protected)
+        self._state_privacy(folder)
+
+    def _state_privacy(self, folder: Path) -> None:
+        """The silo's own statement, from its own ledger; at client level the account is the aggregator's."""
+        policy, level = self.program.policy, self.program.policy.privacy
+        if level.level != "example":
+            return
+        result = statement(
+            level,
+            self.ledger.about(policy.data.name, level.level, level.relation),
+            {policy.client: self.program.budget()[1]},
+            data=policy.data.name,
+            noise=SIMULATED if policy.test_keys else RELEASED,
+            program=[check.program for check in self.program.checks],
+            scaling="declared bounds",
+            scaling_is_private=True,
+        )
+        runs.write_text(folder / "statement.txt", text(result))
+        runs.write_json(folder / "statement.json", result)
