@@ -141,6 +141,7 @@ def test_a_federation_survives_what_hospitals_and_networks_do(
     assert [entry["round"] for entry in rounds] == list(range(ROUNDS))
     assert all(broken in entry["absent"] for entry in rounds)  # NaN is a zero message
     assert any(killed not in entry["absent"] for entry in rounds[5:])  # it came back
+    assert any(bad_line not in entry["absent"] for entry in rounds[10:])  # it is heard again and again
     assert all(poor in entry["absent"] for entry in rounds[-3:])  # it had spent its budget
     assert not marker.exists()
     check_ledgers(silos, killed, bad_line, poor, steps)

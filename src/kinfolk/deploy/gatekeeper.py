@@ -42,7 +42,7 @@ def main() -> None:
     from starlette.middleware import Middleware
 
     before = extensions.get_middleware
-    vars(extensions)["get_middleware"] = lambda: (Middleware(Guard), *before())
+    extensions.__dict__["get_middleware"] = lambda: (Middleware(Guard), *before())
     flower_superlink()
 
 
