@@ -79,13 +79,18 @@ def silo(
         print(supernode(folder, superlink, port).shown() + " &")
         print(carrier(folder, port, place).shown())
         return
-    for name in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, lambda *_: sys.exit(0))
+    _end_tidily()
     if worker_only:
         run_worker(folder, place)
     else:
         require_flower()
         run_silo(folder, superlink, port, place)
+
+
+def _end_tidily() -> None:
+    """A signal to stop ends the programs that were started too."""
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, lambda *_: sys.exit(0))
 
 
 @deploy.command()
@@ -106,6 +111,7 @@ def server(
         commands = server_commands(folder.absolute(), host, port, round_seconds, wait_seconds)
         print("\n".join(command.shown() for command in commands))
         return
+    _end_tidily()
     run = run_server(folder, host, port, round_seconds, wait_seconds)
     console.print((run.public / "statement.txt").read_text(), highlight=False)
     console.print(f"Run: {run.path}", highlight=False, soft_wrap=True)

@@ -21,7 +21,7 @@ import numpy as np
 from kinfolk import runs
 from kinfolk.deploy.inbox_terms import count_server_uses, server_terms
 from kinfolk.deploy.program import message_shape, row_shapes
-from kinfolk.deploy.randomness import check_grid, fresh_key, fresh_meter, tape_shapes
+from kinfolk.deploy.randomness import check_grid, fresh_key, fresh_meter, require_traced, tape_shapes
 from kinfolk.deploy.study import Study
 from kinfolk.deploy.wire import WireError, pack, unpack
 from kinfolk.deploy.worker import VERSION
@@ -236,6 +236,8 @@ class Coordinator:
             return RoundCheck((), {}, {}, {}, "")
         arguments = (study.model, study.level, study.algorithms[phase], self.terms, row_shapes(study, 2), 1)
         check = check_round(*arguments, study.clients).require()
+        rounds = [number for number in range(study.experiment.rounds) if study.phase(number) == phase]
+        require_traced({kind: counts[rounds] for kind, counts in self.uses.items()}, check.server_releases)
         if self.test_keys:
             return check
         check_grid(self.terms.inbox, study.clients)

@@ -5,8 +5,10 @@ Which node is which silo is decided by the node's key, which Flower has checked,
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid, ServerApp
 
 POLL = 0.5
-"""Seconds between two looks for answers."""
+"""Seconds between two looks for an answer."""
+MOST_LOOKS = 40
+"""Looks in a second, at all answers together."""
 
 
 def server_app() -> ServerApp:
@@ -87,29 +91,36 @@ def _wait(grid: Grid, keys: Mapping[bytes, int], seconds: float) -> None:
 
 
 def exchange(grid: Grid, nodes: Mapping[int, int], request: bytes, group: str, seconds: float) -> dict[int, bytes]:
-    """Asks nodes, by place, and collects what they answer in time. The first answer of a node counts."""
+    """Asks nodes, by place, and collects what they answer in time. The first answer of a node counts.
+
+    Every answer is fetched by a thread of its own: a node that announces an answer and does not send it keeps Flower
+    waiting for minutes, and nobody else shall wait with it.
+    """
     from flwr.app import ConfigRecord, Message, RecordDict
 
-    slots = list(nodes)
-    messages = [
-        Message(
-            RecordDict({RECORD: ConfigRecord({REQUEST: request})}), nodes[slot], "train", ttl=seconds, group_id=group
-        )
-        for slot in slots
-    ]
-    if not messages:
-        return {}
-    waiting = {name: slot for name, slot in zip(grid.push_messages(messages), slots, strict=True) if name}
+    slots: list[int] = list(nodes)
     answers: dict[int, bytes] = {}
-    until = time.monotonic() + seconds
-    while waiting and time.monotonic() < until:
-        for reply in grid.pull_messages(list(waiting)):
-            slot = waiting.pop(reply.metadata.reply_to_message_id, None)
-            answer = _answer(reply)
-            if slot is not None and answer is not None and slot not in answers:
-                answers[slot] = answer
-        time.sleep(POLL if waiting else 0)
-    return answers
+    until, pause = time.monotonic() + seconds, max(POLL, len(slots) / MOST_LOOKS)
+
+    def collect(name: str, slot: int) -> None:
+        with suppress(Exception):  # whatever is wrong with one answer is wrong with that answer only
+            while time.monotonic() < until:
+                for reply in grid.pull_messages([name]):
+                    if (answer := _answer(reply)) is not None:
+                        answers.setdefault(slot, answer)
+                    return
+                time.sleep(pause)
+
+    record = ConfigRecord({REQUEST: request})
+    messages = [Message(RecordDict({RECORD: record}), nodes[s], "train", ttl=seconds, group_id=group) for s in slots]
+    names = grid.push_messages(messages) if messages else []
+    pairs = [(name, slot) for name, slot in zip(names, slots, strict=True) if name]
+    threads = [threading.Thread(target=collect, args=pair, daemon=True) for pair in pairs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return dict(answers)
 
 
 def _answer(reply: Message) -> bytes | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from kinfolk import trees
 from kinfolk.deploy.policy import Policy, require_compatible
-from kinfolk.deploy.randomness import check_grid, fresh_meter, tape_shapes
+from kinfolk.deploy.randomness import check_grid, fresh_meter, require_traced, tape_shapes
 from kinfolk.deploy.study import Study
 from kinfolk.privacy.calibration import budget_of, check_deltas, terms_for
 from kinfolk.privacy.checks import RoundCheck, check_round
@@ -148,9 +148,18 @@ def prepare_silo(study: Study, policy: Policy, rows: Rows) -> Program:
     own = _own(study, policy, size, uses)
     program = Program(study, policy, rows, own, uses, ())
     checks = tuple(_check(program, phase) for phase in range(len(study.algorithms)))
-    if level.level == "example" and not policy.test_keys:
-        check_grid(own[0], size)
+    if level.level == "example":
+        for phase, check in enumerate(checks):
+            require_traced(_of_phase(program, phase), check.client_releases)
+        if not policy.test_keys:
+            check_grid(own[0], size)
     return Program(study, policy, rows, own, uses, checks)
+
+
+def _of_phase(program: Program, phase: int) -> dict[str, np.ndarray]:
+    """Releases in the rounds of one phase."""
+    rounds = [number for number in range(program.rounds) if program.study.phase(number) == phase]
+    return {kind: counts[rounds] for kind, counts in program.uses.items()}
 
 
 def _own(study: Study, policy: Policy, size: int, uses: dict[str, np.ndarray] | None) -> tuple[Mechanism, Chooser]:

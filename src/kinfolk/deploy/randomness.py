@@ -55,3 +55,12 @@ def check_grid(mechanism: Mechanism, units: int) -> None:
         raise PrivacyError(
             f"a release sums up to {units} units exactly, and at most {MOST_UNITS} fit: use smaller ones"
         )
+
+
+def require_traced(uses: Mapping[str, np.ndarray], traced: Mapping[str, int]) -> None:
+    """Refuses counts that the traced program does not bear out."""
+    for kind, counts in uses.items():
+        if counts.max(initial=0) > traced.get(kind, 0):
+            raise PrivacyError(
+                f"{kind}: {counts.max()} uses in a round, but the traced program makes {traced.get(kind, 0)}"
+            )

@@ -72,8 +72,8 @@ def run_server(folder: Path, host: str, port: int, round_seconds: float, wait_se
     with running(link, log) as process:
         wait_for_port(port, process, log)
         register(folder)
-        with (folder / "run.log").open("ab") as file:
-            subprocess.run(start.words, env=start.complete(), stdout=file, stderr=subprocess.STDOUT, check=False)
+        with running(start, folder / "run.log") as run:
+            run.wait()
         last = last_run(folder)
         if last is None or not last.done():
             raise RunError(f"the run has not ended: see {folder / 'run.log'}; start the server again to go on")
