@@ -44,7 +44,8 @@ def test_commands_are_explained_with_tls_keys_and_no_sent_code(
 ) -> None:
     capsys.readouterr()
     run(monkeypatch, "deploy", "silo", demo / "silos" / "north", "--explain")
-    worker, node, carrier = capsys.readouterr().out.splitlines()
+    secret, worker, node, carrier = capsys.readouterr().out.splitlines()
+    assert "umask 077" in secret
     assert "--worker-only" in worker
     words = shlex.split(node)
     assert {"--root-certificates", "--auth-supernode-private-key", "--superexec-auth-secret-file"} <= set(words)

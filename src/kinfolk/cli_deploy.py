@@ -51,7 +51,7 @@ def init(
     else:
         agreed = Study(read_record(Roster, study), load(experiment))
         write_federation(folder, agreed, [policy_for(agreed, name) for name in agreed.roster.clients], hosts, port)
-        console.print("Fill in [data] of every policy.toml: file, target, and public bounds of every column.")
+        console.print("Fill in the data table of every policy.toml: file, target, and public bounds of every column.")
     console.print(f"Written: {folder}/server and {folder}/silos/*. Next: `kinfolk deploy server {folder}/server`.")
 
 
@@ -67,7 +67,7 @@ def silo(
     explain: Explain = False,
 ) -> None:
     """Start a silo: its worker, which alone sees the data, and Flower's SuperNode, which talks to the server."""
-    from kinfolk.deploy.commands import carrier, supernode
+    from kinfolk.deploy.commands import carrier, secret_command, supernode
     from kinfolk.deploy.door import door_of
     from kinfolk.deploy.scaffold import require_flower
     from kinfolk.deploy.silo import run_silo, run_worker, state_of
@@ -75,6 +75,7 @@ def silo(
     folder = folder.absolute()
     place = door or door_of(state_of(folder))
     if explain:
+        print(secret_command(folder))
         print(f"kinfolk deploy silo {folder} --worker-only --door {place} &")
         print(supernode(folder, superlink, port).shown() + " &")
         print(carrier(folder, port, place).shown())

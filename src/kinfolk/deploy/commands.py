@@ -88,6 +88,12 @@ def write_node_secret(folder: Path) -> None:
     write_secret(path, secrets.token_bytes(32))
 
 
+def secret_command(folder: Path) -> str:
+    """The same as a line for a shell."""
+    home = shlex.quote(str(node_home(folder)))
+    return f"(umask 077; mkdir -p {home}; head -c 32 /dev/urandom > {home}/{SECRET})"
+
+
 def superlink(folder: Path, host: str, port: int) -> Command:
     """The server's SuperLink behind its guard: TLS, and nodes known by their keys."""
     words = (
