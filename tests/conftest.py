@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         name = getattr(getattr(item, "callspec", None), "params", {}).get("name")
         if "conformance" in Path(item.fspath).parts and name is not None and name not in CORE:
             item.add_marker("slow")
-        for tier in ("conformance", "privacy", "papers"):
+        for tier in ("conformance", "privacy", "papers", "deploy"):
             if tier in Path(item.fspath).parts:
                 item.add_marker(tier)
 

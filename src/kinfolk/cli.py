@@ -6,7 +6,8 @@ import dataclasses
 import json
 import sys
 import warnings
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,6 +17,7 @@ from rich.table import Table
 from kinfolk.cli_attack import attack
 from kinfolk.cli_compare import compare
 from kinfolk.cli_data import schema
+from kinfolk.cli_deploy import deploy
 from kinfolk.cli_output import (
     VERSION,
     Delta,
@@ -46,6 +48,10 @@ app.command()(ledger)
 app.add_typer(runs_app, name="runs")
 app.command()(attack)
 app.command()(report)
+app.add_typer(deploy, name="deploy")
+
+COMMAND_LINE_ERROR: Any = getattr(typer, "TyperException", None) or import_module("click").ClickException
+"""An older typer, which Flower needs, raises click's."""
 
 
 @app.command()
@@ -135,7 +141,7 @@ def main() -> None:
     warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
     try:
         code = app(standalone_mode=False)
-    except typer.TyperException as error:
+    except COMMAND_LINE_ERROR as error:
         _fail(error.format_message(), type(error).__name__, wants_json, 2)
     except (ValueError, DataError, PrivacyError, RunError) as error:
         _fail(str(error), type(error).__name__, wants_json, 1)

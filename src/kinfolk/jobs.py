@@ -29,7 +29,7 @@ from kinfolk.privacy.correlated import CorrelatedSum
 from kinfolk.privacy.gates import CHOICE, GRADIENT
 from kinfolk.privacy.ledger import Allowance
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, PrivacyLevel, Terms
-from kinfolk.privacy.mechanisms import AdaptiveSum, Cost, ExactSum, GaussianSum
+from kinfolk.privacy.mechanisms import AdaptiveSum, Cost, ExactSum, GaussianSum, LaplaceSum
 from kinfolk.privacy.release import Tape
 from kinfolk.simulation.engine import Clients, Plan, count_uses
 from kinfolk.simulation.layout import lay_out
@@ -73,7 +73,7 @@ class Job:
         return (SERVER,) if self.plan.level == "client" else self.ids
 
     @property
-    def mechanism(self) -> GaussianSum | AdaptiveSum | CorrelatedSum | None:
+    def mechanism(self) -> GaussianSum | AdaptiveSum | CorrelatedSum | LaplaceSum | None:
         """The mechanism that adds Gaussian noise."""
         found = self.terms.inbox if self.plan.level == "client" else self.terms.data
         return None if isinstance(found, ExactSum) else found

@@ -1,0 +1,178 @@
+"""What a real federation costs per round, beside the same rounds in simulation.
+
+    python benchmarks/federation.py [--silos 4] [--rounds 10] [--in-process] [--json]
+
+Three ways to the same result, at example level with test keys: the resident engine; a coordinator and workers in one
+process with serialised messages; and (unless --in-process) separate processes over Flower, TLS and node keys on, three
+processes for each silo. Needs `kinfolk[flower]`. `--silos 50 --rounds 10` is the large case, and wants 24 GB of memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kinfolk.data.federation import Federation, from_rows
+from kinfolk.deploy.coordinator import Coordinator
+from kinfolk.deploy.policy import Columns
+from kinfolk.deploy.program import prepare_silo
+from kinfolk.deploy.scaffold import TARGET, policy_for, write_federation
+from kinfolk.deploy.server import last_run
+from kinfolk.deploy.silo import warm_up
+from kinfolk.deploy.study import Roster, Study
+from kinfolk.deploy.worker import Worker
+from kinfolk.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.jobs import as_sweep, prepare
+from kinfolk.privacy.gates import Rows
+from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.simulation import engine
+
+FEATURES = tuple(f"feature{k}" for k in range(8))
+PORT = 9292
+
+
+def study_of(silos: int, rounds: int) -> tuple[Study, Federation]:
+    """Silos of 200 rows and a private logistic regression each."""
+    generator = np.random.default_rng(0)
+    names = tuple(f"silo{k:02d}" for k in range(silos))
+    x = generator.uniform(-1, 1, (200 * silos, len(FEATURES))).astype(np.float32)
+    y = (x @ generator.normal(size=len(FEATURES)) > 0).astype(np.int32)
+    federation = from_rows(x, y, np.repeat(names, 200), test_fraction=0.0, outcome="binary")
+    experiment = Experiment(
+        name="benchmark",
+        seed=0,
+        model=ModelChoice("logistic"),
+        training=Training(batch_size=32),
+        privacy=PrivacyLevel("example", noise_multiplier=2.0, delta=1e-4),
+        phases=(Phase("mean_regularized", rounds),),
+    )
+    return Study(Roster("benchmark", federation.ids, FEATURES), experiment), federation
+
+
+def cpu() -> float:
+    """CPU seconds of this process and of its children that have ended."""
+    parts = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(part.ru_utime + part.ru_stime for part in parts)
+
+
+def simulated(study: Study, federation: Federation) -> tuple[Any, dict[str, float]]:
+    job = prepare(study.experiment, [federation])
+    algorithm, terms, end = as_sweep(job.algorithms[0]), as_sweep(job.terms), jnp.int32(study.experiment.rounds)
+
+    def run() -> engine.State:
+        state = engine.start_all(job.plan, algorithm, study.key[None])
+        return jax.block_until_ready(
+            engine.run_rounds(job.plan, algorithm, terms, job.clients, state, jnp.int32(0), end)
+        )
+
+    run()
+    began, used = time.monotonic(), cpu()
+    state = run()
+    return state.shared, _per_round(study, began, used)
+
+
+def in_process(study: Study, federation: Federation, folder: Path) -> tuple[Any, dict[str, float]]:
+    policies = [policy_for(study, name) for name in study.roster.clients]
+    size = [int(n) for n in federation.train.sizes]
+    with ExitStack() as stack:
+        server = stack.enter_context(Coordinator(study, folder / "server", test_keys=True))
+        workers = []
+        for slot, policy in enumerate(policies):
+            own = federation.train.x[slot, : size[slot]], federation.train.y[slot, : size[slot]]
+            program = prepare_silo(study, policy, Rows(*own, np.ones(size[slot], bool)))
+            workers.append(stack.enter_context(Worker(program, folder / policy.client)))
+            warm_up(program)
+        began, used = time.monotonic(), cpu()
+        while not server.finished():
+            ask = server.ask()
+            server.take(ask, {slot: workers[slot].answer(ask.request) for slot in ask.cohort})
+        return server.shared, _per_round(study, began, used)
+
+
+def over_flower(study: Study, federation: Federation, folder: Path) -> tuple[Any, dict[str, float]]:
+    """Times of rounds as the server saw them; CPU seconds of everything, starting included."""
+    bounds = dict.fromkeys(FEATURES, (-1.0, 1.0))
+    policies = [
+        policy_for(study, name, data=Columns("data.csv", TARGET, name, dict(bounds)), answer_every=0.0)
+        for name in study.roster.clients
+    ]
+    home = folder / "f"
+    write_federation(home, study, policies, ["127.0.0.1"], PORT)
+    program = [sys.executable, "-c", "from kinfolk.cli import main; main()", "deploy"]
+    began, used, silos = time.monotonic(), cpu(), []
+    try:
+        for slot, name in enumerate(study.roster.clients):
+            silo = home / "silos" / name
+            table = np.column_stack([federation.train.x[slot], federation.train.y[slot]])
+            np.savetxt(silo / "data.csv", table, delimiter=",", header=",".join((*FEATURES, TARGET)), comments="")
+            words = ["silo", str(silo), "--superlink", f"127.0.0.1:{PORT}", "--port", str(PORT + 1 + slot)]
+            with (folder / f"{name}.log").open("wb") as log:
+                silos.append(subprocess.Popen([*program, *words], stdout=log, stderr=subprocess.STDOUT))
+        words = ["server", str(home / "server"), "--port", str(PORT), "--wait-seconds", "550"]
+        subprocess.run([*program, *words], check=True, stdout=subprocess.DEVNULL)
+        whole = time.monotonic() - began
+    finally:
+        for process in silos:
+            process.terminate()
+        for process in silos:
+            process.wait()
+    run = last_run(home / "server")
+    assert run is not None
+    times = [json.loads(line)["seconds"] for line in (run.private / "times.jsonl").read_text().splitlines()]
+    shared = [value for _, value in sorted(np.load(run.public / "shared.npz").items())]
+    return shared, {
+        "seconds_per_round": round(float(np.median(times)), 3),
+        "seconds_with_starting": round(whole, 1),
+        "cpu_seconds_with_starting": round(cpu() - used, 1),
+    }
+
+
+def _per_round(study: Study, began: float, used: float) -> dict[str, float]:
+    rounds = study.experiment.rounds
+    return {
+        "seconds_per_round": round((time.monotonic() - began) / rounds, 5),
+        "cpu_seconds_per_round": round((cpu() - used) / rounds, 5),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--silos", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--in-process", action="store_true", help="leave Flower out")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    study, federation = study_of(arguments.silos, arguments.rounds)
+    ways: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory(prefix="kf") as name:
+        expected, ways["simulation"] = simulated(study, federation)
+        shared, ways["one process, serialised messages"] = in_process(study, federation, Path(name))
+        expected = [np.asarray(leaf)[0, 0] for leaf in jax.tree.leaves(expected)]
+        results = [jax.tree.leaves(shared)]
+        if not arguments.in_process:
+            shared, ways["separate processes over Flower"] = over_flower(study, federation, Path(name))
+            results.append(shared)
+    for found in results:
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(np.asarray(ours), theirs, rtol=1e-4, atol=1e-5)
+    if arguments.json:
+        print(json.dumps({"silos": arguments.silos, "rounds": arguments.rounds, "ways": ways}))
+        return
+    for way, numbers in ways.items():
+        print(f"{way}: " + ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in numbers.items()))
+
+
+if __name__ == "__main__":
+    main()

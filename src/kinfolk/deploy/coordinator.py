@@ -1,0 +1,320 @@
+"""The server's part of a federation: who is asked, what is made of the answers, and what is published.
+
+It knows nothing of networks: `ask()` says what to send to whom, `take()` gets the bytes that came back. An answer that
+is missing, late, malformed, of another round, not finite or too large is a zero message; nobody is asked in its place,
+and means are divided by the expected size. After a crash it goes on from the last round that was saved.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kinfolk import runs
+from kinfolk.deploy.inbox_terms import count_server_uses, server_terms
+from kinfolk.deploy.program import message_shape, row_shapes
+from kinfolk.deploy.randomness import check_grid, fresh_key, fresh_meter, require_traced, tape_shapes
+from kinfolk.deploy.study import Study
+from kinfolk.deploy.wire import WireError, pack, unpack
+from kinfolk.deploy.worker import VERSION
+from kinfolk.jobs import SERVER
+from kinfolk.privacy.calibration import budget_of
+from kinfolk.privacy.checks import RoundCheck, check_round
+from kinfolk.privacy.ledger import RELEASED, SIMULATED, Allowance, Ledger, LedgerError, Line
+from kinfolk.privacy.levels import INBOX_KINDS
+from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
+from kinfolk.privacy.statement import statement, text
+from kinfolk.runs import Run
+from kinfolk.simulation.cohorts import draw_cohort
+from kinfolk.simulation.rounds import server_round
+from kinfolk.types import Tree
+
+run_server = jax.jit(server_round, static_argnums=0)
+LARGEST_VALUE = 1e6
+"""An answer with a larger value is malformed. Honest models stay far below."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One round's question: to which clients, by their places in the roster, and what."""
+
+    number: int
+    cohort: tuple[int, ...]
+    """At client level a secret: who was asked, and how many, is told to nobody and written nowhere."""
+    request: bytes
+
+
+class Coordinator:
+    """A federation's server. Use it as a context manager; its folder is a run directory beside a ledger."""
+
+    def __init__(self, study: Study, folder: Path, *, test_keys: bool = False) -> None:
+        if test_keys != (study.experiment.seed is not None):
+            raise PrivacyError(
+                f"test_keys={test_keys} but the experiment's seed={study.experiment.seed}: a seed is for tests and "
+                "needs test keys; a real federation has neither"
+            )
+        self.study, self.test_keys = study, test_keys
+        self.terms = server_terms(study)
+        self.uses = count_server_uses(study, self.terms)
+        self.checks = tuple(self._check(phase) for phase in range(len(study.algorithms)))
+        self.ledger = Ledger(folder / "ledger.jsonl")
+        try:
+            self.run, self.done, self._state = self._open(folder)
+            if not any(line.run == self.run.name for line in self.ledger.lines):
+                self._require(range(self.done, study.experiment.rounds))
+        except LedgerError:
+            shutil.rmtree(self.run.path)  # refused before anything was published
+            self.close()
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Coordinator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.ledger.__exit__(None, None, None)
+
+    @property
+    def shared(self) -> Tree:
+        return self._state["shared"]
+
+    def finished(self) -> bool:
+        return self.done >= self.study.experiment.rounds or self.run.done()
+
+    def _open(self, folder: Path) -> tuple[Run, int, dict[str, Any]]:
+        """The unfinished run of this study in the folder, or a new one."""
+        for path in sorted(folder.glob("*/private/study.json")):
+            run = Run(path.parent.parent)
+            if not run.done() and json.loads(path.read_text())["digest"] == self.study.digest:
+                return run, *self._load(run)
+        run = runs.create(folder, self.study.experiment)
+        state = {"shared": self.study.first(), "entry": (), "uses": dict.fromkeys(INBOX_KINDS[self.study.level], 0)}
+        runs.write_json(run.private / "study.json", {"version": 1, "digest": self.study.digest})
+        return run, 0, {**state, "draws": 0}
+
+    def _load(self, run: Run) -> tuple[int, dict[str, Any]]:
+        path = run.private / "checkpoint.npz"
+        if not path.exists():
+            counts = dict.fromkeys(INBOX_KINDS[self.study.level], 0)
+            return 0, {"shared": self.study.first(), "entry": (), "uses": counts, "draws": 0}
+        with np.load(path) as file:
+            done = int(file["round"])
+        phase = self.study.phase(done - 1)
+        shape = self.study.shapes[phase]
+        counts = dict.fromkeys(INBOX_KINDS[self.study.level], 0)
+        like = {"shared": shape, "entry": shape if phase else (), "uses": counts, "draws": 0}
+        state, _ = runs.read_tree(path, like)
+        self._publish(run, state["shared"], done)
+        return done, state
+
+    def ask(self) -> Ask:
+        """The next round's question. At client level every client's coin is flipped anew, with a fresh key."""
+        number, study = self.done, self.study
+        phase = study.phase(number)
+        if number and study.phase(number - 1) != phase:
+            entry = study.algorithms[phase].init(jax.tree.map(jnp.asarray, self.shared), study.clients)
+            self._state = {**self._state, "shared": entry, "entry": entry}
+        key = self._test_meter().coins if self.test_keys else fresh_key()
+        sampling = self.terms.inbox.sampling
+        present = np.asarray(draw_cohort(sampling, key, jnp.int32(number), study.clients).present)
+        sent = self.shared if phase == 0 else (self.shared, self._state["entry"])
+        return Ask(number, tuple(np.flatnonzero(present).tolist()), self._pack("round", number, sent))
+
+    def last_words(self) -> bytes:
+        """What everybody gets after the last round: the shared state."""
+        number = max(0, self.done - 1)
+        phase = self.study.phase(number)
+        return self._pack("end", number, self.shared if phase == 0 else (self.shared, self._state["entry"]))
+
+    def _pack(self, kind: str, number: int, tree: Tree) -> bytes:
+        header = {"version": VERSION, "kind": kind, "study": self.study.digest, "run": self.run.name, "round": number}
+        return pack(header, tree)
+
+    def take(self, ask: Ask, answers: Mapping[int, bytes]) -> None:
+        """Makes the next shared state of the answers, by place: charged, computed, saved, published, in that order."""
+        study, number = self.study, ask.number
+        if number != self.done:
+            raise ValueError(f"round={number} was asked for, but round {self.done} is next")
+        phase = study.phase(number)
+        form = message_shape(study, phase)
+        messages = jax.tree.map(lambda leaf: np.zeros((study.clients, *leaf.shape), leaf.dtype), form)
+        present = np.zeros(study.clients, bool)
+        for slot in ask.cohort:
+            found = self._read(answers.get(slot), number, form)
+            if found is None:
+                continue
+            present[slot] = True
+            for whole, leaf in zip(jax.tree.leaves(messages), jax.tree.leaves(found[0]), strict=True):
+                whole[slot] = leaf
+        if study.level != "client":  # at client level this would tell who took part
+            absent = [name for slot, name in enumerate(study.roster.clients) if not present[slot]]
+            runs.append_json(self.run.private / "rounds.jsonl", {"round": number, "absent": absent})
+        self._charge(number)
+        self._publish_round(number, *self._compute(number, phase, messages, present))
+
+    def _read(self, answer: bytes | None, number: int, form: Tree) -> tuple[Tree] | None:
+        """The message in an answer, or nothing."""
+        if answer is None:
+            return None
+        try:
+            header, message = unpack(answer, form, LARGEST_VALUE)
+        except WireError:
+            return None
+        wanted = {"version": VERSION, "study": self.study.digest, "run": self.run.name, "round": number}
+        return (message,) if header == wanted else None
+
+    def _compute(self, number: int, phase: int, messages: Tree, present: np.ndarray) -> tuple[Tree, Meter]:
+        study, weights = self.study, jnp.asarray(self.study.weights())
+        meter = self._test_meter() if self.test_keys else self._fresh_meter(phase)
+        before = {kind: int(count) for kind, count in meter.uses.items()}
+        shared, meter = run_server(
+            study.level,
+            study.algorithms[phase],
+            jax.tree.map(jnp.asarray, self.shared),
+            jax.tree.map(jnp.asarray, messages),
+            weights,
+            jnp.arange(study.clients, dtype=jnp.int32),
+            jnp.asarray(present),
+            meter,
+            self.terms.inbox,
+            self.terms.inbox.sampling.rate * weights,
+            jnp.int32(number),
+        )
+        spent = {kind: int(count) - before[kind] for kind, count in meter.uses.items()}
+        if spent != {kind: int(counts[number]) for kind, counts in self.uses.items()}:
+            raise PrivacyError("the meter counted other uses than the ledger was charged; nothing is published")
+        return shared, meter
+
+    def _publish_round(self, number: int, shared: Tree, meter: Meter) -> None:
+        """Saves first, publishes second; keys and noise are not kept."""
+        uses = {kind: np.int64(count) for kind, count in meter.uses.items()}
+        self._state = {**self._state, "shared": shared, "uses": uses, "draws": np.int64(meter.draws)}
+        self.done = number + 1
+        runs.write_tree(self.run.private / "checkpoint.npz", self._state, round=np.int64(self.done))
+        self._publish(self.run, shared, self.done)
+
+    def _publish(self, run: Run, shared: Tree, done: int) -> None:
+        if self.study.level == "none":
+            return
+        folder = run.public / "shared"
+        with runs.writing(folder):
+            folder.mkdir(exist_ok=True)
+        path = folder / f"{done:06d}.npz"
+        if not path.exists():
+            runs.write_tree(path, shared, round=np.int64(done))
+
+    def _test_meter(self) -> Meter:
+        """The stream that simulation would use, gone on from the saved counts."""
+        meter = new_meter(jax.random.fold_in(self.study.key, 2), INBOX_KINDS[self.study.level])
+        counts = {kind: jnp.int32(self._state["uses"][kind]) for kind in meter.uses}
+        return replace(meter, uses=counts, draws=jnp.int32(self._state["draws"]))
+
+    def _fresh_meter(self, phase: int) -> Meter:
+        return fresh_meter(INBOX_KINDS[self.study.level], self.terms.inbox, self._tape(self.checks[phase].sizes))
+
+    def _tape(self, sizes: Mapping[str, int]) -> Tape | None:
+        most = {kind: int(counts.max(initial=0)) for kind, counts in self.uses.items()}
+        return tape_shapes(INBOX_KINDS[self.study.level], sizes, most)
+
+    def _check(self, phase: int) -> RoundCheck:
+        """The flow check of the very program that publishes. At example level the server sees nothing private."""
+        study = self.study
+        if study.level != "client":
+            return RoundCheck((), {}, {}, {}, "")
+        arguments = (study.model, study.level, study.algorithms[phase], self.terms, row_shapes(study, 2), 1)
+        check = check_round(*arguments, study.clients).require()
+        rounds = [number for number in range(study.experiment.rounds) if study.phase(number) == phase]
+        require_traced({kind: counts[rounds] for kind, counts in self.uses.items()}, check.server_releases)
+        if self.test_keys:
+            return check
+        check_grid(self.terms.inbox, study.clients)
+        return check_round(*arguments, study.clients, tapes=(None, self._tape(check.sizes))).require()
+
+    def _lines(self, number: int) -> list[Line]:
+        cost = self.terms.inbox.costs()
+        noise = SIMULATED if self.test_keys else RELEASED
+        return [
+            Line(
+                SERVER,
+                self.study.roster.name,
+                "client",
+                kind,
+                cost[0],
+                int(counts[number]),
+                self.run.name,
+                (number, number + 1),
+                noise,
+            )
+            for kind, counts in self.uses.items()
+        ]
+
+    def _require(self, rounds: range) -> None:
+        """Refuses rounds that the federation's budget does not cover."""
+        if self.study.level != "client":
+            return
+        epsilon, delta = budget_of(self.study.experiment.privacy, SERVER, self.study.clients)
+        if epsilon is None and not self.test_keys:
+            raise PrivacyError("a federation needs a budget: give epsilon (besides noise_multiplier)")
+        planned = [(x.run, x.cost, x.uses) for number in rounds for x in self._lines(number) if x.uses]
+        if epsilon is not None:
+            self.ledger.require(
+                self.study.roster.name, "client", {SERVER: planned}, {SERVER: Allowance(epsilon, delta)}
+            )
+
+    def affordable(self) -> bool:
+        """Whether the budget covers the next round; after a crash, which is paid for twice, it may not."""
+        try:
+            self._require(range(self.done, self.done + 1))
+        except LedgerError:
+            return False
+        return True
+
+    def _charge(self, number: int) -> None:
+        if self.study.level == "client":
+            self._require(range(number, number + 1))
+            self.ledger.charge(self._lines(number))
+
+    def finish(self) -> dict[str, Any]:
+        """Writes the last shared state and the statement: what is promised, and who keeps which account."""
+        study, public = self.study, self.run.public
+        level, roster = study.experiment.privacy, study.roster
+        if study.level != "none":
+            runs.write_tree(public / "shared.npz", self.shared)
+        lines = self.ledger.about(roster.name, "client", level.relation) if study.level == "client" else []
+        deltas = {SERVER: budget_of(level, SERVER, study.clients)[1]} if study.level == "client" else {}
+        result = statement(
+            level,
+            lines,
+            deltas,
+            data=roster.name,
+            noise=SIMULATED if self.test_keys else RELEASED,
+            program=[check.program for check in self.checks],
+            scaling="declared bounds",
+            scaling_is_private=True,
+        )
+        result |= {"run": self.run.name, "rounds": self.done, "study": study.digest, "clients": list(roster.clients)}
+        if study.level == "example":
+            result["epsilon"] = result["delta"] = None
+            result["accounts"] = "every silo has its own budget and ledger; `kinfolk deploy status` there shows it"
+            words = (
+                "PRIVACY STATEMENT\n\nWhat is protected: one example of a silo, against everybody else, this server "
+            )
+            words += f"included. How well: {result['accounts']}. This server saw nothing that is not already private.\n"
+        else:
+            words = text(result)
+        runs.write_text(public / "statement.txt", words)
+        runs.write_json(public / "statement.json", result)
+        return result

@@ -1,0 +1,104 @@
+"""A silo's own rules, written by its owner and enforced at the silo, whatever a server asks for.
+
+What a message can choose is the moment, and the shared state that it carries. Everything else is here or in the study:
+budget, clip, noise, batches, local steps, rounds, methods, and which columns of which file are read with which bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kinfolk.deploy.study import Roster, Study, read_record
+from kinfolk.experiment import ConfigError, Training
+from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.privacy.release import PrivacyError
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which table, and what is known of it beforehand."""
+
+    path: str
+    """A CSV file, relative to the policy file."""
+    target: str
+    """The column to predict."""
+    name: str
+    """The data set's name in the ledger, given by its owner: all uses of the same data add up under it."""
+    bounds: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """Lowest and highest value of every feature (and of a number to predict): public, not read off the data."""
+
+    def limits(self, column: str, roster: Roster) -> tuple[float, float]:
+        """The declared bounds of a column; those of a label follow from the outcome."""
+        if column == self.target and roster.outcome != "number":
+            return 0.0, 1.0 if roster.outcome == "binary" else float(roster.classes - 1)
+        found = self.bounds.get(column, ())
+        if len(found) != 2 or not found[0] < found[1]:
+            raise ConfigError(f"bounds.{column}={list(found)}: give its lowest and its highest value")
+        return found[0], found[1]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What one silo does, and not more."""
+
+    client: str
+    """This silo's name in the study."""
+    data: Columns
+    privacy: PrivacyLevel
+    """Level, budget, clip and noise. At example level this is the silo's own guarantee."""
+    training: Training
+    """Batch size and epochs: they decide sampling rate and local steps."""
+    methods: tuple[str, ...]
+    """Methods the silo takes part in."""
+    rounds: int
+    """The most rounds of a run that are served; noise is calibrated to them."""
+    runs: int = 1
+    """The most runs that are served; each is charged to the same budget."""
+    state: str = "state"
+    """Where ledger, personal states and what was sent are kept, relative to the policy file."""
+    largest_value: float = 1e6
+    """A shared state with a larger value is refused."""
+    answer_every: float = 1.0
+    """Seconds: every answer is held back to a multiple of it, so that its time says nothing."""
+    test_keys: bool = False
+    """INSECURE: keys from the study's seed, for tests. Nothing is private then."""
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "runs"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        if not self.answer_every >= 0:
+            raise ConfigError(f"answer_every={self.answer_every} must be 0 seconds or more")
+        if not self.largest_value > 0:
+            raise ConfigError(f"largest_value={self.largest_value} must be above 0")
+
+
+def read_policy(path: Path) -> Policy:
+    """The policy in a TOML file."""
+    return read_record(Policy, path)
+
+
+def require_compatible(policy: Policy, study: Study) -> None:
+    """Refuses a study that the policy does not allow, before the silo answers anybody."""
+    if policy.client not in study.roster.clients:
+        raise ConfigError(f"client={policy.client!r} is not one of the study's: {', '.join(study.roster.clients)}")
+    if policy.privacy.level != study.level:
+        raise PrivacyError(
+            f"the policy is at level={policy.privacy.level!r} and the study at level={study.level!r}: a message that "
+            "one of them protects would be sent unprotected under the other. Agree on one"
+        )
+    for phase in study.experiment.phases:
+        if phase.method not in policy.methods:
+            raise PrivacyError(f"method={phase.method!r} is not among the policy's methods={list(policy.methods)}")
+    if policy.test_keys != (study.experiment.seed is not None):
+        raise PrivacyError(
+            f"test_keys={policy.test_keys} but the experiment's seed={study.experiment.seed}: a seed is for tests and "
+            "needs test_keys = true; a real federation has neither"
+        )
+    if policy.test_keys:
+        return
+    if policy.privacy.level == "none":
+        raise PrivacyError("level='none' protects nobody: it runs only with test keys")
+    if policy.privacy.level == "example" and policy.privacy.epsilon is None:
+        raise PrivacyError("the policy needs a budget: give epsilon (besides noise_multiplier)")

@@ -1,0 +1,146 @@
+"""Writes a test federation: folders for the server and each silo, with certificates, node keys and policies."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from kinfolk.deploy.keys import write_certificates, write_node_key
+from kinfolk.deploy.policy import Columns, Policy
+from kinfolk.deploy.study import EXPERIMENT_FILE, STUDY_FILE, Roster, Study
+from kinfolk.experiment import ConfigError, Experiment, ModelChoice, Phase, Training, to_toml
+from kinfolk.privacy.levels import PrivacyLevel
+
+POLICY_FILE = "policy.toml"
+TARGET = "target"
+
+APP = """# The Flower app of this federation. The silos do not run it: each has kinfolk's own, installed by its owner.
+[project]
+name = "kinfolk-federation"
+version = "1.0.0"
+description = "A federation of kinfolk"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "kinfolk"
+
+[tool.flwr.app.components]
+serverapp = "federation_app.server:app"
+clientapp = "federation_app.silo:app"
+
+[tool.flwr.app.config]
+folder = "{folder}"
+round-seconds = 600.0
+wait-seconds = 600.0
+insecure-test-keys = {test_keys}
+"""
+CONNECTION = """[superlink]
+default = "federation"
+
+[superlink.federation]
+address = "{address}"
+root-certificates = "{certificate}"
+"""
+
+
+def write_federation(folder: Path, study: Study, policies: Sequence[Policy], hosts: Sequence[str], port: int) -> None:
+    """The whole test federation. For a real one, every party makes its own key and gets only its own folder."""
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} is not empty: choose a new folder")
+    server = folder.absolute() / "server"
+    (server / "keys").mkdir(parents=True)
+    write_certificates(server, hosts)
+    _write_study(server, study)
+    for policy in policies:
+        silo = folder.absolute() / "silos" / policy.client
+        silo.mkdir(parents=True, mode=0o700)
+        _write_study(silo, study)
+        shutil.copy(server / "ca.crt", silo / "ca.crt")
+        write_node_key(silo, "node")
+        shutil.copy(silo / "node.pub", server / "keys" / f"{policy.client}.pub")
+        (silo / POLICY_FILE).write_text(to_toml(policy))
+    _write_app(server, study)
+    (server / "flower").mkdir()
+    text = CONNECTION.format(address=f"127.0.0.1:{port}", certificate=server / "ca.crt")
+    (server / "flower" / "config.toml").write_text(text)
+
+
+def _write_study(folder: Path, study: Study) -> None:
+    (folder / STUDY_FILE).write_text(to_toml(study.roster))
+    (folder / EXPERIMENT_FILE).write_text(to_toml(study.experiment))
+
+
+def _write_app(server: Path, study: Study) -> None:
+    package = server / "app" / "federation_app"
+    package.mkdir(parents=True)
+    test_keys = str(study.experiment.seed is not None).lower()
+    (server / "app" / "pyproject.toml").write_text(APP.format(folder=server, test_keys=test_keys))
+    (package / "__init__.py").write_text("")
+    (package / "server.py").write_text("from kinfolk.deploy.flower import server_app\n\napp = server_app()\n")
+    (package / "silo.py").write_text("from kinfolk.deploy.proxy import client_app\n\napp = client_app()\n")
+
+
+def policy_for(study: Study, client: str, **changes: object) -> Policy:
+    """A first policy for a silo: the study's own numbers. Where the data is and its bounds are left to fill in."""
+    experiment, roster = study.experiment, study.roster
+    columns = (*roster.features, TARGET) if roster.outcome == "number" else roster.features
+    policy = Policy(
+        client,
+        Columns("data.csv", TARGET, f"{client}'s rows", dict.fromkeys(columns, ())),
+        replace(experiment.privacy, cohort=None, budgets={}),
+        experiment.training,
+        tuple(dict.fromkeys(phase.method for phase in experiment.phases)),
+        experiment.rounds,
+        test_keys=experiment.seed is not None,
+    )
+    return replace(policy, **changes)  # type: ignore[arg-type]
+
+
+def demo_study(rounds: int = 20) -> Study:
+    """Three made-up hospitals and a private logistic regression, a model each."""
+    experiment = Experiment(
+        name="demo",
+        model=ModelChoice("logistic"),
+        training=Training(batch_size=32),
+        privacy=PrivacyLevel("example", epsilon=4.0, delta=1e-4),
+        phases=(Phase("mean_regularized", rounds, {"strength": 0.5, "step_size": 0.3}),),
+    )
+    return Study(Roster("demo", ("north", "south", "west"), ("age", "pressure", "sugar")), experiment)
+
+
+def write_demo(folder: Path, hosts: Sequence[str], port: int, rounds: int = 20) -> None:
+    """A test federation with made-up data, ready to run."""
+    study = demo_study(rounds)
+    bounds = {"age": (18.0, 100.0), "pressure": (80.0, 220.0), "sugar": (0.0, 1.0)}
+    policies = [
+        policy_for(study, client, data=Columns("data.csv", TARGET, f"{client}'s patients", dict(bounds)))
+        for client in study.roster.clients
+    ]
+    write_federation(folder, study, policies, hosts, port)
+    generator = np.random.default_rng(0)
+    for slot, client in enumerate(study.roster.clients):
+        rows = 200 + 50 * slot
+        unit = generator.uniform(-1, 1, (rows, 3))
+        slope = np.array([1.5, 1.0, 0.5 * slot])
+        labels = generator.random(rows) < 1 / (1 + np.exp(-2 * unit @ slope))
+        with (folder / "silos" / client / "data.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow([*bounds, TARGET])
+            for row, label in zip(unit, labels, strict=True):
+                values = [low + (high - low) * (u + 1) / 2 for u, (low, high) in zip(row, bounds.values(), strict=True)]
+                writer.writerow([*(f"{value:.6g}" for value in values), int(label)])
+
+
+def require_flower() -> None:
+    """An error that names the extra, where Flower is not installed."""
+    try:
+        import flwr  # noqa: F401
+    except ImportError:
+        raise ConfigError(f"Flower is not installed for {sys.executable}: pip install 'kinfolk[flower]'") from None

@@ -1,0 +1,86 @@
+"""The server as processes: Flower's SuperLink, the silos' keys made known to it, and the run."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from kinfolk.deploy.commands import Command, flwr, running, superlink
+from kinfolk.deploy.keys import node_key
+from kinfolk.deploy.study import read_study
+from kinfolk.runs import Run, RunError
+
+STARTING = 120.0
+"""Seconds that a program may take to start."""
+
+
+def known_keys(folder: Path) -> list[Path]:
+    """The public keys of the study's silos."""
+    return [folder / "keys" / f"{client}.pub" for client in read_study(folder).roster.clients]
+
+
+def server_commands(folder: Path, host: str, port: int, round_seconds: float, wait_seconds: float) -> list[Command]:
+    """In order: the SuperLink, one registration for each silo, the run."""
+    register = [flwr(folder, "supernode", "register", str(key), "federation") for key in known_keys(folder)]
+    times = f"round-seconds={round_seconds:.1f} wait-seconds={wait_seconds:.1f}"
+    start = flwr(folder, "run", str(folder / "app"), "federation", "--stream", "--run-config", times)
+    return [superlink(folder, host, port), *register, start]
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Waits until somebody listens."""
+    until = time.monotonic() + STARTING
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            raise RunError(f"the SuperLink has stopped with code {process.returncode}: see {log}")
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.2)
+    raise RunError(f"the SuperLink did not open port={port} in {STARTING:g} seconds: see {log}")
+
+
+def register(folder: Path) -> None:
+    """Makes the silos' keys known, as `flwr supernode register` does. One that is known already is fine."""
+    import httpx
+    from flwr.cli.flower_config import read_superlink_connection
+    from flwr.cli.utils import init_http_client_from_connection
+    from flwr.proto.control_pb2 import RegisterNodeRequest
+
+    os.environ["FLWR_HOME"] = str(folder / "flower")
+    client: Any = init_http_client_from_connection(read_superlink_connection("federation"))
+    try:
+        for path in known_keys(folder):
+            try:
+                client.RegisterNode(request=RegisterNodeRequest(public_key=node_key(path), name=path.stem))
+            except httpx.HTTPStatusError as error:
+                if "already" not in error.response.text.lower():
+                    raise RunError(f"{path} could not be registered: {error.response.text[:300]}") from None
+    finally:
+        client.close()
+
+
+def run_server(folder: Path, host: str, port: int, round_seconds: float, wait_seconds: float) -> Run:
+    """Starts everything, goes on with an unfinished run or begins one, and returns it when it has ended."""
+    folder = folder.absolute()
+    link, *_, start = server_commands(folder, host, port, round_seconds, wait_seconds)
+    log = folder / "superlink.log"
+    with running(link, log) as process:
+        wait_for_port(port, process, log)
+        register(folder)
+        with running(start, folder / "run.log") as run:
+            run.wait()
+        last = last_run(folder)
+        if last is None or not last.done():
+            raise RunError(f"the run has not ended: see {folder / 'run.log'}; start the server again to go on")
+        return last
+
+
+def last_run(folder: Path) -> Run | None:
+    """The newest run of a server's folder."""
+    found = sorted((folder / "runs").glob("*/private/study.json"), key=lambda path: path.stat().st_mtime)
+    return Run(found[-1].parent.parent) if found else None

@@ -1,0 +1,90 @@
+"""A silo as processes: the worker, which owns data and ledger, and Flower's SuperNode, which owns the network."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from kinfolk.deploy.commands import Command, carrier, running, supernode, write_node_secret
+from kinfolk.deploy.door import door_of, open_door, serve
+from kinfolk.deploy.policy import read_policy
+from kinfolk.deploy.program import Program, prepare_silo
+from kinfolk.deploy.scaffold import POLICY_FILE
+from kinfolk.deploy.study import read_study
+from kinfolk.deploy.table import read_table
+from kinfolk.deploy.worker import Worker
+
+RESTART = 3.0
+"""Seconds before programs that have ended are started again."""
+
+
+def read_silo(folder: Path) -> Program:
+    """The silo in a folder with study, experiment and policy, checked and ready; its table is read here."""
+    study, policy = read_study(folder), read_policy(folder / POLICY_FILE)
+    return prepare_silo(study, policy, read_table(folder / policy.data.path, policy.data, study.roster))
+
+
+def state_of(folder: Path) -> Path:
+    """Where a silo keeps its ledger, its personal state and what it sent."""
+    return folder.absolute() / read_policy(folder / POLICY_FILE).state
+
+
+def run_worker(folder: Path, door: Path | None = None) -> None:
+    """Serves what comes through the door until it is stopped."""
+    with opened(folder, door) as (worker, listener):
+        serve(worker, listener)
+
+
+def run_silo(folder: Path, address: str, port: int, door: Path | None = None) -> None:
+    """The worker in this process, and Flower's two beside it, until it is stopped."""
+    write_node_secret(folder)
+    place = door or door_of(state_of(folder))
+    with (
+        opened(folder, place) as (worker, listener),
+        kept_running(supernode(folder, address, port), carrier(folder, port, place)),
+    ):
+        serve(worker, listener)
+
+
+@contextmanager
+def opened(folder: Path, door: Path | None = None) -> Iterator[tuple[Worker, socket.socket]]:
+    """A silo's worker, compiled, and its open door."""
+    program = read_silo(folder)
+    with Worker(program, state_of(folder)) as worker:
+        warm_up(program)
+        with open_door(door or door_of(worker.folder)) as listener:
+            yield worker, listener
+
+
+def warm_up(program: Program) -> None:
+    """Compiles the first phase beforehand; what it computes is thrown away, so nothing is released."""
+    shared = program.study.first()
+    program.compute(0, shared, program.begin(0, shared), program.meter(0, dict.fromkeys(program.uses, 0), 0))
+
+
+@contextmanager
+def kept_running(*commands: Command, log: Path | None = None) -> Iterator[None]:
+    """Programs that belong together: when one of them ends, all are stopped and started again.
+
+    A SuperNode ends when the server does not know it yet; a carrier, when a message was lost on the way to it.
+    """
+    ended = threading.Event()
+
+    def keep() -> None:
+        while not ended.is_set():
+            with ExitStack() as stack:
+                started = [stack.enter_context(running(command, log)) for command in commands]
+                while all(process.poll() is None for process in started) and not ended.wait(0.5):
+                    pass
+            ended.wait(RESTART)
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

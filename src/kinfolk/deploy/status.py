@@ -1,0 +1,85 @@
+"""What a silo or a server has done so far: rounds, and what was spent, read from the ledger."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kinfolk.deploy.policy import read_policy
+from kinfolk.deploy.scaffold import POLICY_FILE
+from kinfolk.deploy.server import last_run
+from kinfolk.deploy.silo import state_of
+from kinfolk.deploy.study import read_study
+from kinfolk.deploy.table import read_table
+from kinfolk.jobs import SERVER
+from kinfolk.privacy.calibration import budget_of
+from kinfolk.privacy.ledger import SIMULATED, Line, read_lines
+from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.privacy.statement import statement
+
+
+def status(folder: Path) -> dict[str, Any]:
+    """Of the silo or the server in a folder."""
+    return silo_status(folder) if (folder / POLICY_FILE).exists() else server_status(folder)
+
+
+def silo_status(folder: Path) -> dict[str, Any]:
+    """Rounds served, requests refused, and the silo's own account. For the silo's owner, not for others."""
+    policy, study, state = read_policy(folder / POLICY_FILE), read_study(folder), state_of(folder)
+    rows = read_table(folder / policy.data.path, policy.data, study.roster)
+    _, delta = budget_of(policy.privacy, policy.client, int(rows.mask.shape[0]))
+    log = state / "log.jsonl"
+    notes = [json.loads(line)["what"] for line in log.read_text().splitlines()] if log.exists() else []
+    runs = {path.name: len(list(path.glob("[0-9]*.npz"))) for path in sorted(state.glob("runs/*"))}
+    return {
+        "silo": policy.client,
+        "level": policy.privacy.level,
+        "rounds": runs,
+        "rounds_of_policy": min(policy.rounds, study.experiment.rounds),
+        "refused": sum(note.startswith(("refused", "failed")) for note in notes),
+        "budget": policy.privacy.epsilon,
+        **_account(state / "ledger.jsonl", policy.privacy, policy.client, policy.data.name, delta),
+    }
+
+
+def server_status(folder: Path) -> dict[str, Any]:
+    """Rounds done, and at client level the federation's account."""
+    study, run = read_study(folder), last_run(folder)
+    done = 0
+    if run is not None and (run.private / "checkpoint.npz").exists():
+        with np.load(run.private / "checkpoint.npz") as file:
+            done = int(file["round"])
+    level = study.experiment.privacy
+    found = {
+        "study": study.roster.name,
+        "level": level.level,
+        "run": None if run is None else run.name,
+        "rounds": done,
+        "rounds_of_study": study.experiment.rounds,
+        "ended": run is not None and run.done(),
+    }
+    if level.level == "client":
+        delta = budget_of(level, SERVER, study.clients)[1]
+        found |= _account(folder / "runs" / "ledger.jsonl", level, SERVER, study.roster.name, delta)
+    return found
+
+
+def _account(path: Path, level: PrivacyLevel, party: str, data: str, delta: float) -> dict[str, Any]:
+    """Epsilon of one party, composed from the ledger's lines."""
+    lines: list[Line] = read_lines(path) if path.exists() else []
+    own = [x for x in lines if (x.data, x.unit, x.cost.relation) == (data, level.level, level.relation)]
+    simulated = any(line.noise == SIMULATED for line in own)
+    result = statement(
+        level,
+        own,
+        {party: delta} if level.level != "none" else {},
+        data=data,
+        noise=own[-1].noise if own else "none yet",
+        program=[],
+        scaling="declared bounds",
+        scaling_is_private=True,
+    )
+    return {"epsilon": result["epsilon"], "delta": delta, "simulated": simulated, "releases": sum(x.uses for x in own)}

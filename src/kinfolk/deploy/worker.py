@@ -1,0 +1,233 @@
+"""A silo's worker: the one process that sees the silo's data, and the one place where requests are judged.
+
+A request is served when it is of this study, for a round of a run that the policy covers, well formed, and within the
+budget. The answer is the release and nothing else; every other request gets the same fixed text, and a line in the
+silo's own log. The order of a round: charge the ledger, compute with fresh noise, compare the meter with the charge,
+store, answer. What was stored is sent again when asked for again; it is never computed again.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kinfolk import runs
+from kinfolk.deploy.program import Program, message_shape
+from kinfolk.deploy.proxy import REFUSAL
+from kinfolk.deploy.wire import LONGEST_HEADER, RECEIPT, WireError, pack, read_header, size_of, unpack
+from kinfolk.privacy.ledger import RELEASED, SIMULATED, Ledger, LedgerError, Line
+from kinfolk.privacy.levels import CLEAN, DATA_KINDS
+from kinfolk.privacy.release import PrivacyError
+from kinfolk.privacy.statement import statement, text
+from kinfolk.types import Tree
+
+VERSION = 1
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+class Refused(Exception):
+    """A request that the silo does not serve. The reason stays in the silo's log."""
+
+
+class Worker:
+    """A silo's data, program, ledger and state. Use it as a context manager; one request at a time."""
+
+    def __init__(self, program: Program, folder: Path) -> None:
+        self.program = program
+        self.folder = folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / "runs").mkdir(exist_ok=True)
+        self.ledger = Ledger(folder / "ledger.jsonl")
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ledger.__exit__(None, None, None)
+
+    @property
+    def longest_request(self) -> int:
+        """No request of this study is longer; what is longer need not be read."""
+        study = self.program.study
+        phases = range(len(study.algorithms))
+        return LONGEST_HEADER + max(size_of(study.request_shape(phase)) for phase in phases)
+
+    def answer(self, request: bytes) -> bytes:
+        """The release that was asked for, or the fixed refusal. Nothing that goes wrong inside shows outside."""
+        try:
+            answer, note = self._serve(request)
+        except Refused as error:
+            answer, note = REFUSAL, f"refused: {error}"
+        except LedgerError as error:
+            answer, note = REFUSAL, f"refused by the ledger: {error}"
+        except Exception as error:
+            answer, note = REFUSAL, f"failed: {type(error).__name__}: {error}"
+        try:
+            self._note(note)
+        except runs.RunError:
+            return REFUSAL
+        return answer
+
+    def _note(self, what: str) -> None:
+        time = datetime.now(UTC).isoformat(timespec="seconds")
+        runs.append_json(self.folder / "log.jsonl", {"time": time, "what": what[:1000]})
+
+    def _serve(self, request: bytes) -> tuple[bytes, str]:
+        if len(request) > self.longest_request:
+            raise Refused(f"a request of {len(request)} bytes is too long")
+        try:
+            header, _ = read_header(request)
+            kind, run, number = self._checked(header)
+            phase = self.program.study.phase(number)
+            _, sent = unpack(request, self.program.study.request_shape(phase), self.program.policy.largest_value)
+        except WireError as error:
+            raise Refused(f"malformed: {error}") from None
+        folder = self._folder_of(run)
+        shared, entry = (sent, None) if phase == 0 else sent
+        if kind == "end":
+            self._finish(folder, number, phase, shared)
+            return RECEIPT, f"run {run} has ended"
+        return self._round(folder, run, number, phase, shared, entry)
+
+    def _checked(self, header: dict[str, Any]) -> tuple[str, str, int]:
+        """Kind, run and round of a request of this study."""
+        if set(header) != {"version", "kind", "study", "run", "round"} or header["version"] != VERSION:
+            raise Refused("not a request of this version")
+        kind, run, number = header["kind"], header["run"], header["round"]
+        if kind not in ("round", "end"):
+            raise Refused(f"unknown kind {str(kind)[:20]!r}")
+        if header["study"] != self.program.study.digest:
+            raise Refused("the request belongs to another study: method, numbers or rounds differ from what was agreed")
+        if not isinstance(run, str) or not RUN_NAME.fullmatch(run):
+            raise Refused("not the name of a run")
+        if type(number) is not int or not number >= 0:
+            raise Refused("not the number of a round")
+        rounds = self.program.study.experiment.rounds if kind == "end" else self.program.rounds
+        if number >= rounds:
+            raise Refused(f"round {number} is beyond the {self.program.rounds} rounds of the policy")
+        return kind, run, number
+
+    def _folder_of(self, run: str) -> Path:
+        """The folder of a run; a new one only as far as the policy goes."""
+        folder = self.folder / "runs" / run
+        if not folder.is_dir():
+            known = sum(1 for _ in (self.folder / "runs").iterdir())
+            if known >= self.program.policy.runs:
+                raise Refused(f"run {run} would be one more than the {known} that the policy allows")
+        return folder
+
+    def _round(self, folder: Path, run: str, number: int, phase: int, shared: Tree, entry: Tree) -> tuple[bytes, str]:
+        program = self.program
+        path = folder / f"{number:06d}.npz"
+        if path.exists():
+            message = runs.read_tree(path, {"message": message_shape(program.study, phase)})[0]["message"]
+            return self._packed(run, number, message), f"round {number} of {run}: sent again"
+        before = self._last(folder)
+        if before is not None and before[0] > number:
+            raise Refused(f"round {number} of {run} is over: round {before[0]} was served")
+        personal, uses, draws = self._state(before, phase, entry)
+        lines = self._lines(run, number)
+        self._charge(lines, run)
+        meter = program.meter(phase, uses, draws)
+        start = {kind: int(count) for kind, count in meter.uses.items()}
+        message, personal, meter = program.compute(number, shared, personal, meter)
+        spent = {kind: int(count) - start[kind] for kind, count in meter.uses.items()}
+        if spent != {kind: int(counts[number]) for kind, counts in program.uses.items()}:
+            raise PrivacyError("the meter counted other uses than the ledger was charged; nothing is sent")
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((message, personal))):
+            raise Refused("the result is not finite")
+        with runs.writing(folder):
+            folder.mkdir(exist_ok=True)
+        counts = {f"uses_{kind}": np.int64(count) for kind, count in meter.uses.items()}
+        runs.write_tree(
+            path, {"message": message, "personal": personal}, phase=phase, draws=np.int64(meter.draws), **counts
+        )
+        return self._packed(run, number, message), f"round {number} of {run}: served"
+
+    def _packed(self, run: str, number: int, message: Tree) -> bytes:
+        study = self.program.study.digest
+        return pack({"version": VERSION, "study": study, "run": run, "round": number}, message)
+
+    def _last(self, folder: Path) -> tuple[int, Path] | None:
+        """The last round that was served in a run, and where it is stored."""
+        found = sorted(folder.glob("[0-9]*.npz")) if folder.is_dir() else []
+        return (int(found[-1].stem), found[-1]) if found else None
+
+    def _state(self, before: tuple[int, Path] | None, phase: int, entry: Tree) -> tuple[Tree, dict[str, int], int]:
+        """The personal state to go on from, and (for test keys) how far the streams were used."""
+        program = self.program
+        uses, draws = dict.fromkeys(DATA_KINDS[program.study.level], 0), 0
+        if before is not None:
+            own = program.study.phase(before[0])
+            found, rest = runs.read_tree(before[1], {"personal": program.personal_shape(own)})
+            uses, draws = {kind: int(rest[f"uses_{kind}"]) for kind in uses}, int(rest["draws"])
+            if own == phase:
+                return found["personal"], uses, draws
+        return program.begin(phase, program.study.first() if phase == 0 else entry), uses, draws
+
+    def _lines(self, run: str, number: int) -> list[Line]:
+        program, policy = self.program, self.program.policy
+        noise = SIMULATED if policy.test_keys else RELEASED
+        return [
+            Line(
+                policy.client,
+                policy.data.name,
+                program.study.level,
+                kind,
+                cost,
+                int(program.uses[kind][number]),
+                run,
+                (number, number + 1),
+                noise,
+            )
+            for kind, cost in program.costs().items()
+        ]
+
+    def _charge(self, lines: list[Line], run: str) -> None:
+        """On disk before anything is computed, or refused."""
+        policy, allowed = self.program.policy, self.program.allowance()
+        if allowed is not None and lines:
+            planned = {policy.client: [(run, line.cost, line.uses) for line in lines if line.uses]}
+            self.ledger.require(policy.data.name, lines[0].unit, planned, {policy.client: allowed})
+        self.ledger.charge(lines)
+
+    def _finish(self, folder: Path, number: int, phase: int, shared: Tree) -> None:
+        """Keeps the last shared state and the silo's model. Nothing is released, so nothing is paid."""
+        before = self._last(folder)
+        if before is None:
+            raise Refused("the run ended without this silo")
+        program = self.program
+        own = program.study.phase(before[0])
+        if own != phase:
+            raise Refused("the run ended in a phase that this silo has not seen")
+        found = runs.read_tree(before[1], {"personal": program.personal_shape(own)})[0]
+        model = program.study.algorithms[phase].model(
+            jax.tree.map(jnp.asarray, shared), jax.tree.map(jnp.asarray, found["personal"])
+        )
+        protected = "personal" in CLEAN[program.study.level]
+        runs.write_tree(folder / "model.npz", {"model": model, "shared": shared}, round=number, protected=protected)
+        self._state_privacy(folder)
+
+    def _state_privacy(self, folder: Path) -> None:
+        """The silo's own statement, from its own ledger; at client level the account is the aggregator's."""
+        policy, level = self.program.policy, self.program.policy.privacy
+        if level.level != "example":
+            return
+        result = statement(
+            level,
+            self.ledger.about(policy.data.name, level.level, level.relation),
+            {policy.client: self.program.budget()[1]},
+            data=policy.data.name,
+            noise=SIMULATED if policy.test_keys else RELEASED,
+            program=[check.program for check in self.program.checks],
+            scaling="declared bounds",
+            scaling_is_private=True,
+        )
+        runs.write_text(folder / "statement.txt", text(result))
+        runs.write_json(folder / "statement.json", result)

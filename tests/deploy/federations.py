@@ -1,0 +1,116 @@
+"""A tiny federation for the deploy tests: a server and workers in one process, with serialised messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kinfolk import runs
+from kinfolk.algorithms import REGISTRY
+from kinfolk.data.federation import Federation, from_rows
+from kinfolk.deploy.coordinator import Coordinator
+from kinfolk.deploy.policy import Columns, Policy
+from kinfolk.deploy.program import prepare_silo
+from kinfolk.deploy.study import Roster, Study
+from kinfolk.deploy.worker import Worker
+from kinfolk.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.privacy.gates import Rows
+from kinfolk.privacy.levels import PrivacyLevel
+
+PAIRS = [(name, level) for name, entry in REGISTRY.items() for level in entry.levels]
+SIZES = (5, 6, 9)
+CLIENTS = ("a", "b", "c")
+ROUNDS = 3
+TRAINING = Training(batch_size=4)
+
+
+def federation_of(seed: int = 3) -> Federation:
+    """Three clients of unequal size, all rows for training."""
+    generator = np.random.default_rng(seed)
+    x = generator.uniform(-1, 1, size=(sum(SIZES), 3)).astype(np.float32)
+    y = generator.uniform(size=sum(SIZES)).astype(np.float32)
+    return from_rows(x, y, np.repeat(CLIENTS, SIZES), test_fraction=0.0)
+
+
+def rows_of(federation: Federation, slot: int) -> Rows:
+    size = int(federation.train.sizes[slot])
+    return Rows(federation.train.x[slot, :size], federation.train.y[slot, :size], np.ones(size, bool))
+
+
+def level_of(level: str, **options: Any) -> PrivacyLevel:
+    if level == "none":
+        return PrivacyLevel("none", **options)
+    return PrivacyLevel(level, **{"noise_multiplier": 1.5, "delta": 1e-3, **options})
+
+
+def study_of(
+    name: str = "mean_regularized",
+    level: str = "example",
+    *,
+    seed: int | None = 7,
+    cohort: float | None = None,
+    phases: tuple[Phase, ...] | None = None,
+    rounds: int = ROUNDS,
+    **options: Any,
+) -> Study:
+    privacy = replace(level_of(level, **options), cohort=cohort)
+    experiment = Experiment(
+        seed=seed,
+        model=ModelChoice("linear"),
+        training=TRAINING,
+        privacy=privacy,
+        phases=phases or (Phase(name, rounds),),
+    )
+    return Study(Roster("tiny", CLIENTS, ("u", "v", "w"), "number"), experiment)
+
+
+def policy_of(study: Study, client: str, **changes: Any) -> Policy:
+    policy = Policy(
+        client,
+        Columns("rows.csv", "y", f"rows of {client}"),
+        replace(study.experiment.privacy, cohort=None),
+        study.experiment.training,
+        tuple(dict.fromkeys(phase.method for phase in study.experiment.phases)),
+        study.experiment.rounds,
+        answer_every=0.0,
+        test_keys=study.experiment.seed is not None,
+    )
+    return replace(policy, **changes)
+
+
+def worker_of(study: Study, federation: Federation, slot: int, folder: Path, **changes: Any) -> Worker:
+    policy = policy_of(study, study.roster.clients[slot], **changes)
+    return Worker(prepare_silo(study, policy, rows_of(federation, slot)), folder / policy.client)
+
+
+@contextmanager
+def workers_of(study: Study, federation: Federation, folder: Path) -> Iterator[list[Worker]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(worker_of(study, federation, slot, folder)) for slot in range(len(CLIENTS))]
+
+
+def play(server: Coordinator, workers: list[Worker]) -> dict[int, Any]:
+    """All rounds; returns the personal states that the workers kept, by place."""
+    while not server.finished():
+        ask = server.ask()
+        server.take(ask, {slot: workers[slot].answer(ask.request) for slot in ask.cohort})
+    return {slot: personal_of(worker) for slot, worker in enumerate(workers) if personal_of(worker) is not None}
+
+
+def personal_of(worker: Worker) -> Any:
+    """The personal state after the last round of the only run."""
+    found = sorted(worker.folder.glob("runs/*/[0-9]*.npz"))
+    if not found:
+        return None
+    shape = worker.program.personal_shape(worker.program.study.phase(int(found[-1].stem)))
+    return runs.read_tree(found[-1], {"personal": shape})[0]["personal"]
+
+
+def log_of(worker: Worker) -> str:
+    path = worker.folder / "log.jsonl"
+    return path.read_text() if path.exists() else ""

@@ -1,0 +1,29 @@
+"""A broken silo, run as a process: its worker answers every request with NaN. `nan_silo.py FOLDER DOOR`"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from kinfolk.deploy.door import open_door, serve
+from kinfolk.deploy.program import message_shape
+from kinfolk.deploy.silo import read_silo, state_of
+from kinfolk.deploy.wire import pack, read_header
+from kinfolk.deploy.worker import Worker
+
+
+class Broken(Worker):
+    def answer(self, request: bytes) -> bytes:
+        header, _ = read_header(request)
+        form = message_shape(self.program.study, 0)
+        header = {key: header[key] for key in ("version", "study", "run", "round")}
+        return pack(header, jax.tree.map(lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype), form))
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    with Broken(read_silo(folder), state_of(folder)) as worker, open_door(Path(sys.argv[2])) as listener:
+        serve(worker, listener)

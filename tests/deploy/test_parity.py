@@ -1,0 +1,78 @@
+"""A federation gives what simulation gives: every algorithm, every level, through serialised messages."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from federations import CLIENTS, PAIRS, federation_of, play, study_of, workers_of
+
+from kinfolk import trees
+from kinfolk.deploy.coordinator import Coordinator
+from kinfolk.experiment import Phase
+from kinfolk.jobs import prepare
+from kinfolk.simulation import engine
+from kinfolk.train import as_sweep
+
+
+def simulated(study: object, federation: object) -> engine.State:
+    """The same experiment in the resident engine, phase by phase."""
+    from kinfolk.train import _enter_phase
+
+    job = prepare(study.experiment, [federation])  # type: ignore[attr-defined]
+    keys = jax.random.key(jnp.uint32(study.experiment.seed))[None]  # type: ignore[attr-defined]
+    state, begin = engine.start_all(job.plan, as_sweep(job.algorithms[0]), keys), 0
+    for number, (phase, algorithm) in enumerate(zip(job.experiment.phases, job.algorithms, strict=True)):
+        if number:
+            state = _enter_phase(job, number, state)
+        end = begin + phase.rounds
+        state = engine.run_rounds(
+            job.plan, as_sweep(algorithm), as_sweep(job.terms), job.clients, state, jnp.int32(begin), jnp.int32(end)
+        )
+        begin = end
+    return trees.row(state, (0, 0))
+
+
+def assert_same(name: str, level: str, tmp_path: Path, cohort: float | None = None, **options: object) -> None:
+    study = study_of(name, level, cohort=cohort, **options)  # type: ignore[arg-type]
+    federation = federation_of()
+    server_folder = tmp_path / "server"
+    with (
+        Coordinator(study, server_folder, test_keys=True) as server,
+        workers_of(study, federation, tmp_path) as workers,
+    ):
+        personal = play(server, workers)
+        expected = simulated(study, federation)
+        pairs = [(server.shared, expected.shared)]
+        pairs += [(own, trees.row(expected.personal, slot)) for slot, own in personal.items()]
+        assert len(pairs) > 1
+        for ours, theirs in pairs:
+            for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+                np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-5)
+
+
+CORE = ("mean_regularized",)
+
+
+@pytest.mark.parametrize(
+    ("name", "level"), [pytest.param(*p, marks=() if p[0] in CORE else pytest.mark.slow) for p in PAIRS]
+)
+def test_federation_equals_simulation(name: str, level: str, tmp_path: Path) -> None:
+    assert_same(name, level, tmp_path)
+
+
+@pytest.mark.slow
+def test_cohorts_are_those_of_simulation(tmp_path: Path) -> None:
+    assert_same("mean_regularized", "client", tmp_path, cohort=len(CLIENTS) / 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["example", "client"])
+def test_phases_are_those_of_simulation(level: str, tmp_path: Path) -> None:
+    assert_same("fedavg", level, tmp_path, phases=(Phase("fedavg", 1), Phase("mean_regularized", 2, {"strength": 0.5})))

@@ -1,0 +1,249 @@
+"""A server and four hospitals as separate processes on loopback, over TLS, with everything going wrong at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from federations import federation_of, rows_of, study_of
+from processes import BOUNDS, BadLine, free_port, heart_tables, kinfolk, processes, wait_until, write_table
+
+from kinfolk.deploy.commands import carrier, running, supernode, write_node_secret
+from kinfolk.deploy.door import door_of
+from kinfolk.deploy.keys import write_node_key
+from kinfolk.deploy.policy import Columns
+from kinfolk.deploy.scaffold import TARGET, policy_for, write_federation
+from kinfolk.deploy.silo import kept_running, read_silo
+from kinfolk.deploy.status import server_status, silo_status
+from kinfolk.deploy.study import Roster, Study
+from kinfolk.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.privacy import accounting
+from kinfolk.privacy.ledger import RELEASED, Line, read_lines
+from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.privacy.mechanisms import Cost
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("flwr") is None, reason="Flower is not installed: pip install 'kinfolk[flower]'"),
+]
+ROUNDS, PAID_ROUNDS, ROUND_SECONDS = 20, 6, 25.0
+LEVEL = PrivacyLevel("example", epsilon=4.0, delta=1e-4)
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """Sockets need short paths."""
+    with tempfile.TemporaryDirectory(prefix="kf") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def hospitals() -> dict[str, np.ndarray]:
+    source = Path(os.environ.get("KINFOLK_DATA", "")) / "heart_disease.npz"
+    if not os.environ.get("KINFOLK_DATA") or not source.exists():
+        pytest.skip("heart disease data is not here: set KINFOLK_DATA to a directory with heart_disease.npz")
+    return heart_tables(source)
+
+
+def heart_study(hospitals: dict[str, np.ndarray]) -> Study:
+    experiment = Experiment(
+        name="heart",
+        model=ModelChoice("logistic"),
+        training=Training(batch_size=32),
+        privacy=LEVEL,
+        phases=(Phase("mean_regularized", ROUNDS, {"strength": 0.5, "step_size": 0.3}),),
+    )
+    return Study(Roster("heart", tuple(hospitals), tuple(BOUNDS)), experiment)
+
+
+def lines_of(silo: Path) -> list[Line]:
+    path = silo / "state" / "ledger.jsonl"
+    return read_lines(path) if path.exists() else []
+
+
+def stored(silo: Path) -> list[int]:
+    return sorted(int(path.stem) for path in silo.glob("state/runs/*/[0-9]*.npz"))
+
+
+def test_a_federation_survives_what_hospitals_and_networks_do(
+    hospitals: dict[str, np.ndarray], short_folder: Path
+) -> None:
+    study, home, port = heart_study(hospitals), short_folder / "f", free_port()
+    killed, bad_line, poor, broken = study.roster.clients
+    steps = {name: max(1, len(rows) // 32) for name, rows in hospitals.items()}
+    cost = Cost("gaussian", 3.0, float(np.float32(32 / len(hospitals[poor]))))
+    enough = accounting.epsilon([(cost, PAID_ROUNDS * steps[poor])], 1e-4) * 1.002
+    policies = []
+    for name in study.roster.clients:
+        columns = Columns("data.csv", TARGET, f"{name}'s patients", dict(BOUNDS))
+        policy = policy_for(study, name, data=columns, answer_every=0.25)
+        if name == poor:
+            policy = replace(policy, privacy=replace(LEVEL, epsilon=enough, noise_multiplier=3.0))
+        policies.append(policy)
+    write_federation(home, study, policies, ["localhost", "127.0.0.1"], port)
+    silos = {name: home / "silos" / name for name in study.roster.clients}
+    for name, rows in hospitals.items():
+        write_table(silos[name] / "data.csv", (*BOUNDS, TARGET), rows)
+    sent_code = home / "server" / "app" / "federation_app" / "silo.py"
+    marker = short_folder / "code-that-was-sent-ran"
+    sent_code.write_text(sent_code.read_text() + f"open({str(marker)!r}, 'w').close()\n")
+
+    with processes() as all_of_them, ExitStack() as stack:
+        line = BadLine(port)
+        stack.callback(line.close)
+        began = time.monotonic()
+
+        def start(name: str, address: int) -> subprocess.Popen[bytes]:
+            words = ("deploy", "silo", silos[name], "--superlink", f"127.0.0.1:{address}", "--port", free_port())
+            process = kinfolk(*words, log=short_folder / f"{name}.log")
+            all_of_them.append(process)
+            return process
+
+        first = start(killed, port)
+        start(bad_line, line.port)
+        start(poor, port)
+        start_broken(stack, all_of_them, silos[broken], port, short_folder)
+        words = ("--port", port, "--round-seconds", ROUND_SECONDS, "--wait-seconds", 300)
+        server = kinfolk("deploy", "server", home / "server", *words, log=short_folder / "server.log")
+        all_of_them.append(server)
+        wait_until(lambda: len(stored(silos[killed])) >= 3, 600, "three rounds")
+        first.kill()  # no chance to tidy up
+        stranger = start_stranger(stack, short_folder, home, port)
+        check_guard(home, port)
+        time.sleep(3)
+        start(killed, port)
+        assert server.wait(900) == 0, (short_folder / "server.log").read_text()
+        print(f"{ROUNDS} rounds in {time.monotonic() - began:.0f} s, start and harm included; {line.harm}")
+        assert sum(line.harm.values()) > 0
+
+    found = server_status(home / "server")
+    assert found["ended"]
+    assert found["rounds"] == ROUNDS
+    public = home / "server" / "runs" / found["run"] / "public"
+    assert "every silo has its own budget" in (public / "statement.txt").read_text()
+    assert all(np.isfinite(value).all() for value in np.load(public / "shared.npz").values())
+    rounds = [json.loads(x) for x in (public.parent / "private" / "rounds.jsonl").read_text().splitlines()]
+    assert [entry["round"] for entry in rounds] == list(range(ROUNDS))
+    assert all(broken in entry["absent"] for entry in rounds)  # NaN is a zero message
+    assert any(killed not in entry["absent"] for entry in rounds[5:])  # it came back
+    assert any(bad_line not in entry["absent"] for entry in rounds[10:])  # it is heard again and again
+    assert all(poor in entry["absent"] for entry in rounds[-3:])  # it had spent its budget
+    assert not marker.exists()
+    check_ledgers(silos, killed, bad_line, poor, steps)
+    check_stranger(stranger, short_folder)
+
+
+def start_broken(stack: ExitStack, found: list[Any], silo: Path, port: int, logs: Path) -> None:
+    """The silo that sends NaN: its parts are started one by one, as --explain shows them."""
+    silo = silo.absolute()
+    (silo / "state").mkdir()
+    script = str(Path(__file__).parent / "nan_silo.py")
+    door, own = door_of(silo / "state"), free_port()
+    found.append(subprocess.Popen([sys.executable, script, str(silo), str(door)]))
+    wait_until(door.exists, 300, "the broken worker's door")
+    write_node_secret(silo)
+    commands = supernode(silo, f"127.0.0.1:{port}", own), carrier(silo, own, door)
+    stack.enter_context(kept_running(*commands, log=logs / "broken.log"))
+
+
+def start_stranger(stack: ExitStack, folder: Path, home: Path, port: int) -> subprocess.Popen[bytes]:
+    """A node with a key that nobody has registered."""
+    silo = folder / "stranger"
+    silo.mkdir()
+    write_node_key(silo, "node")
+    (silo / "ca.crt").write_bytes((home / "server" / "ca.crt").read_bytes())
+    write_node_secret(silo)
+    return stack.enter_context(running(supernode(silo, f"127.0.0.1:{port}", free_port()), folder / "stranger.log"))
+
+
+def check_stranger(stranger: subprocess.Popen[bytes], folder: Path) -> None:
+    log = (folder / "stranger.log").read_text()
+    assert "SuperNode ID" not in log  # it was never let in
+    assert "Receiving" not in log
+    link = (folder / "f" / "server" / "superlink.log").read_text()
+    assert "No SuperNode found with the given public key" in link
+
+
+def check_guard(home: Path, port: int) -> None:
+    """From another address, nobody can start a run or take the server's task."""
+    import httpx
+
+    context = ssl.create_default_context(cafile=str(home / "server" / "ca.crt"))
+    for address, refused in (("127.0.0.2", True), ("127.0.0.1", False)):
+        transport = httpx.HTTPTransport(verify=context, local_address=address)
+        with httpx.Client(transport=transport) as client:
+            for path in ("/v1/control/start-run", "/v1/runtime/acquire-task"):
+                answer = client.post(f"https://127.0.0.1:{port}{path}", content=b"")
+                assert (answer.status_code == 403) == refused, (address, path, answer.status_code)
+
+
+def check_ledgers(silos: dict[str, Path], killed: str, bad_line: str, poor: str, steps: dict[str, int]) -> None:
+    """Every release is in the ledger once; only a round that a kill interrupted may be there twice."""
+    for name in (killed, bad_line, poor):
+        lines, rounds = lines_of(silos[name]), stored(silos[name])
+        assert {(x.party, x.unit, x.kind, x.noise) for x in lines} == {(name, "example", "gradient", RELEASED)}
+        assert all(x.uses == steps[name] for x in lines)
+        charged = [x.rounds[0] for x in lines]
+        if name == killed:
+            assert set(rounds) <= set(charged)
+            assert len(charged) <= len(rounds) + 1
+        else:
+            assert charged == rounds
+        program = read_silo(silos[name])
+        allowed = program.allowance()
+        assert allowed is not None
+        found = silo_status(silos[name])
+        assert found["epsilon"] <= allowed.epsilon * (1 + 1e-9)
+        assert found["epsilon"] == accounting.epsilon([(x.cost, x.uses) for x in lines], allowed.delta)
+        assert found["releases"] == len(lines) * steps[name]
+    assert len(stored(silos[poor])) == PAID_ROUNDS
+    assert silo_status(silos[poor])["refused"] > 0
+
+
+def test_three_rounds_over_flower_are_those_of_simulation(short_folder: Path) -> None:
+    """Test keys, separate processes, TLS: the same shared state as in the engine."""
+    from test_parity import simulated
+
+    study, federation, port = study_of(), federation_of(), free_port()
+    home = short_folder / "f"
+    bounds = {**dict.fromkeys(study.roster.features, (-1.0, 1.0)), TARGET: (0.0, 1.0)}
+    policies = [
+        policy_for(study, name, data=Columns("data.csv", TARGET, name, dict(bounds)), answer_every=0.0)
+        for name in study.roster.clients
+    ]
+    write_federation(home, study, policies, ["127.0.0.1"], port)
+    with processes() as all_of_them:
+        for slot, name in enumerate(study.roster.clients):
+            silo, rows = home / "silos" / name, rows_of(federation, slot)
+            table = np.column_stack([rows.x, rows.y])
+            write_table(silo / "data.csv", (*study.roster.features, TARGET), table)
+            words = ("--superlink", f"127.0.0.1:{port}", "--port", free_port())
+            all_of_them.append(kinfolk("deploy", "silo", silo, *words, log=short_folder / f"{name}.log"))
+        words = ("--port", port, "--round-seconds", 60, "--wait-seconds", 200)
+        server = kinfolk("deploy", "server", home / "server", *words, log=short_folder / "server.log")
+        all_of_them.append(server)
+        assert server.wait(300) == 0, (short_folder / "server.log").read_text()
+    found = server_status(home / "server")
+    ours = np.load(home / "server" / "runs" / found["run"] / "public" / "shared.npz")
+    import jax
+
+    theirs = jax.tree.leaves(simulated(study, federation).shared)
+    assert found["rounds"] == 3
+    assert len(ours.files) == len(theirs)
+    for name, leaf in zip(ours.files, theirs, strict=True):
+        np.testing.assert_allclose(ours[name], np.asarray(leaf), rtol=1e-5, atol=1e-5)

@@ -1,0 +1,267 @@
+"""A malicious server against an honest silo: nothing it can send makes the silo give more than its policy says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from federations import federation_of, log_of, policy_of, rows_of, study_of, worker_of
+
+from kinfolk.deploy.program import message_shape, prepare_silo
+from kinfolk.deploy.proxy import REFUSAL
+from kinfolk.deploy.study import Study
+from kinfolk.deploy.wire import pack, unpack
+from kinfolk.deploy.worker import Worker
+from kinfolk.experiment import Phase
+from kinfolk.privacy.ledger import RELEASED, read_lines
+from kinfolk.privacy.release import PrivacyError
+
+STUDY = study_of("mean_regularized", "example", seed=None, epsilon=2.0, noise_multiplier=None, rounds=3)
+
+
+def request(of: Study = STUDY, number: Any = 0, tree: Any = None, **changes: Any) -> bytes:
+    header = {"version": 1, "kind": "round", "study": of.digest, "run": "run-1", "round": number}
+    return pack({**header, **changes}, of.first() if tree is None else tree)
+
+
+@pytest.fixture(scope="module")
+def program() -> Any:
+    return prepare_silo(STUDY, policy_of(STUDY, "c"), rows_of(federation_of(), 2))
+
+
+@pytest.fixture
+def silo(program: Any, tmp_path: Path) -> Iterator[Worker]:
+    with Worker(program, tmp_path / "c") as worker:
+        yield worker
+
+
+def charges(worker: Worker) -> int:
+    return sum(line.uses for line in read_lines(worker.folder / "ledger.jsonl"))
+
+
+def test_the_answer_is_the_release_and_nothing_else(silo: Worker) -> None:
+    answer = silo.answer(request())
+    form = message_shape(STUDY, 0)
+    header, message = unpack(answer, form)
+    assert header == {"version": 1, "study": STUDY.digest, "run": "run-1", "round": 0}
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(message))
+    lines = read_lines(silo.folder / "ledger.jsonl")
+    assert {(x.party, x.data, x.unit, x.kind, x.noise) for x in lines} == {
+        ("c", "rows of c", "example", "gradient", RELEASED)
+    }
+    assert charges(silo) == silo.program.steps
+
+
+def test_the_same_round_is_sent_again_and_never_computed_again(silo: Worker) -> None:
+    first = silo.answer(request())
+    other = jax.tree.map(lambda leaf: leaf + 1, STUDY.first())
+    spent = charges(silo)
+    assert silo.answer(request()) == silo.answer(request(tree=other)) == first
+    assert charges(silo) == spent
+    assert silo.answer(request(run="run-2")) == REFUSAL  # one run is what the policy allows
+    assert charges(silo) == spent
+
+
+def test_a_restart_sends_what_was_stored_and_goes_on(program: Any, tmp_path: Path) -> None:
+    with Worker(program, tmp_path / "c") as worker:
+        first = worker.answer(request())
+    with Worker(program, tmp_path / "c") as worker:
+        assert worker.answer(request()) == first
+        spent = charges(worker)
+        assert worker.answer(request(number=1)) not in (first, REFUSAL)
+        assert charges(worker) == 2 * spent
+
+
+def test_what_was_charged_and_not_stored_is_charged_again_with_fresh_noise(program: Any, tmp_path: Path) -> None:
+    with Worker(program, tmp_path / "c") as worker:
+        first = worker.answer(request())
+        stored = list(worker.folder.glob("runs/*/*.npz"))
+        stored[0].unlink()  # the process died between charge and store
+        assert worker.answer(request()) not in (first, REFUSAL)
+        assert charges(worker) == 2 * worker.program.steps
+        assert worker.answer(request(number=1)) != REFUSAL
+        assert worker.answer(request(number=2)) == REFUSAL  # the budget was for three rounds
+        assert "budget" in log_of(worker)
+
+
+def bad_trees() -> dict[str, Any]:
+    first = STUDY.first()
+
+    def spoilt(value: float) -> Any:
+        leaves, structure = jax.tree.flatten(first)
+        leaves = [np.asarray(leaf).copy() for leaf in leaves]
+        leaves[0].flat[0] = value
+        return jax.tree.unflatten(structure, leaves)
+
+    return {
+        "nan": spoilt(np.nan),
+        "infinite": spoilt(np.inf),
+        "huge": spoilt(1e30),
+        "too long": (first, first),
+        "too short": jax.tree.leaves(first)[:1],
+        "empty": (),
+    }
+
+
+@pytest.mark.parametrize("name", bad_trees())
+def test_bad_shared_states_are_refused(silo: Worker, name: str) -> None:
+    assert silo.answer(request(tree=bad_trees()[name])) == REFUSAL
+    assert charges(silo) == 0
+    assert "malformed" in log_of(silo)
+
+
+BAD_HEADERS: dict[str, dict[str, Any]] = {
+    "beyond the rounds": {"round": 3},
+    "negative": {"round": -1},
+    "text": {"round": "0"},
+    "truth": {"round": True},
+    "fraction": {"round": 0.5},
+    "nothing": {"round": None},
+    "other study": {"study": "0" * 64},
+    "other kind": {"kind": "evaluate"},
+    "metrics please": {"metrics": True},
+    "more noise off": {"noise_multiplier": 0.0},
+    "clip": {"clip": 1e9},
+    "climbing out": {"run": "../../c"},
+    "hidden": {"run": ".hidden"},
+    "list": {"run": ["a"]},
+    "long": {"run": "a" * 101},
+    "version": {"version": 2},
+    "unhashable": {"kind": {}},
+}
+
+
+@pytest.mark.parametrize("name", BAD_HEADERS)
+def test_bad_headers_are_refused(silo: Worker, name: str) -> None:
+    assert silo.answer(request(**BAD_HEADERS[name])) == REFUSAL
+    assert charges(silo) == 0
+    assert list(silo.folder.glob("runs/*")) == []
+    assert "refused" in log_of(silo)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"\n", b"{}", b"[]\n", b"{" * 5000 + b"\n", b'{"a":' * 300 + b"\n", b"\xff\n", b"x" * 10**6]
+)
+def test_noise_on_the_line_is_refused(silo: Worker, raw: bytes) -> None:
+    assert silo.answer(raw) == REFUSAL
+    assert charges(silo) == 0
+
+
+def test_every_refusal_looks_the_same_and_the_reason_stays_at_home(silo: Worker) -> None:
+    assert {silo.answer(request(**bad)) for bad in BAD_HEADERS.values()} == {REFUSAL}
+    assert len(json.loads(REFUSAL)) == 1
+    assert len(set(log_of(silo).splitlines())) > 3
+
+
+def test_a_round_that_was_missed_is_over(silo: Worker) -> None:
+    assert silo.answer(request(number=1)) != REFUSAL
+    spent = charges(silo)
+    assert silo.answer(request(number=0)) == REFUSAL
+    assert charges(silo) == spent
+
+
+def test_other_methods_and_numbers_are_another_study(silo: Worker) -> None:
+    """Whatever a server would like to change changes the digest."""
+    experiment = STUDY.experiment
+    others = [
+        replace(experiment, phases=(Phase("fedavg", 3),)),
+        replace(experiment, phases=(Phase("mean_regularized", 3, {"step_size": 1e9}),)),
+        replace(experiment, phases=(Phase("mean_regularized", 4),)),
+        replace(experiment, training=replace(experiment.training, epochs=50)),
+        replace(experiment, privacy=replace(experiment.privacy, clip=100.0)),
+    ]
+    for other in others:
+        study = Study(STUDY.roster, other)
+        assert study.digest != STUDY.digest
+        assert silo.answer(request(study)) == REFUSAL
+    assert charges(silo) == 0
+
+
+def test_the_policy_and_not_the_study_sets_clip_noise_batches_and_rounds() -> None:
+    policy = policy_of(STUDY, "c")
+    own = replace(
+        policy,
+        privacy=replace(policy.privacy, clip=0.25, epsilon=1.0),
+        training=replace(policy.training, batch_size=2),
+        rounds=2,
+    )
+    rows = rows_of(federation_of(), 2)
+    theirs, ours = prepare_silo(STUDY, policy, rows), prepare_silo(STUDY, own, rows)
+    assert float(ours.own[0].clip) == 0.25  # type: ignore[union-attr]
+    assert ours.rounds == 2
+    assert ours.steps == 4
+    assert float(ours.own[0].sampling.rate) < float(theirs.own[0].sampling.rate)
+    assert ours.allowance().epsilon == 1.0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"methods": ("fedavg",)}, "not among the policy's methods"),
+        ({"test_keys": True}, "test_keys"),
+        ({"privacy": replace(STUDY.experiment.privacy, level="client")}, "level"),
+        ({"privacy": replace(STUDY.experiment.privacy, epsilon=None, noise_multiplier=1.0)}, "budget"),
+    ],
+)
+def test_a_study_beyond_the_policy_does_not_start(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(PrivacyError, match=text):
+        prepare_silo(STUDY, policy_of(STUDY, "c", **changes), rows_of(federation_of(), 2))
+
+
+def test_no_privacy_needs_test_keys() -> None:
+    study = study_of("fedavg", "none", seed=None)
+    with pytest.raises(PrivacyError, match="protects nobody"):
+        prepare_silo(study, policy_of(study, "a"), rows_of(federation_of(), 0))
+
+
+def test_the_last_message_is_free_and_leaves_a_model(silo: Worker) -> None:
+    assert silo.answer(request(kind="end")) == REFUSAL  # this silo knows no such run
+    silo.answer(request())
+    spent = charges(silo)
+    assert silo.answer(request(kind="end")) == b'{"received": true}\n'
+    assert charges(silo) == spent
+    folder = silo.folder / "runs" / "run-1"
+    assert (folder / "model.npz").exists()
+    stated = json.loads((folder / "statement.json").read_text())
+    assert 0 < stated["epsilon"] < 2.0
+    assert stated["program"] == [check.program for check in silo.program.checks]
+
+
+def test_two_workers_cannot_share_a_ledger(program: Any, silo: Worker) -> None:
+    with pytest.raises(PrivacyError, match="in use"):
+        Worker(program, silo.folder)
+
+
+def test_noise_is_fresh_in_every_process(program: Any, tmp_path: Path) -> None:
+    answers = []
+    for name in ("one", "two"):
+        with Worker(program, tmp_path / name) as worker:
+            answers.append(worker.answer(request()))
+    assert answers[0] != answers[1]
+
+
+def test_a_full_disk_is_a_refusal(silo: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kinfolk import runs
+
+    def full(*_: Any, **__: Any) -> None:
+        raise runs.RunError("no space left")
+
+    monkeypatch.setattr(runs, "write_tree", full)
+    assert silo.answer(request()) == REFUSAL
+    assert charges(silo) == silo.program.steps  # charged, not published: over-counted, never under-counted
+
+
+@pytest.mark.slow
+def test_choices_have_no_exact_noise_yet_and_are_refused_at_the_start() -> None:
+    study = study_of("ifca", "example", seed=None, epsilon=2.0, noise_multiplier=None)
+    with pytest.raises(PrivacyError, match="exact noise"):
+        worker_of(study, federation_of(), 0, Path("nowhere"))
