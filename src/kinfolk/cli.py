@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from kinfolk.cli_attack import attack
+from kinfolk.cli_strength import strength as plan_strength
 from kinfolk.experiment import ConfigError, DataChoice, Experiment, Phase, Training, load
 from kinfolk.privacy.levels import PrivacyLevel
 
@@ -44,6 +45,9 @@ DataDir = Annotated[Path | None, typer.Option(help="Directory with data files; a
 
 
 app.command()(attack)
+plan_app = typer.Typer(rich_markup_mode="markdown")
+app.add_typer(plan_app, name="plan")
+plan_app.command("strength")(plan_strength)
 
 
 def emit(command: str, value: dict[str, Any]) -> None:
@@ -148,8 +152,9 @@ def compare(
     _report("compare", results, as_json)
 
 
-@app.command()
+@plan_app.callback(invoke_without_command=True)
 def plan(
+    context: typer.Context,
     level: Annotated[str, typer.Option(help="example or client.")] = "example",
     epsilon: Epsilon = None,
     delta: Delta = None,
@@ -163,12 +168,14 @@ def plan(
     relation: Annotated[str, typer.Option(help="zero_out or replace_one.")] = "zero_out",
     as_json: Json = False,
 ) -> None:
-    """Plan a budget without data: leave out one number and get it.
+    """Plan a budget without data: leave out one number and get it. `plan strength`: the best strength in theory.
 
     `kinfolk plan --level client --clients 205 --cohort 100 --rounds 1000 --noise-multiplier 5 --delta 0.004878`
     """
     from kinfolk.privacy import plan as planning
 
+    if context.invoked_subcommand is not None:
+        return
     if level not in planning.WORDS:
         raise ConfigError(f"level={level!r} is not one of {tuple(planning.WORDS)}")
     own = {"example": (rows, batch, steps), "client": (clients, cohort, rounds)}[level]
