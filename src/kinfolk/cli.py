@@ -16,6 +16,7 @@ from rich.table import Table
 
 from kinfolk.cli_attack import attack
 from kinfolk.cli_strength import strength as plan_strength
+from kinfolk.cli_tune import tune
 from kinfolk.experiment import ConfigError, DataChoice, Experiment, Phase, Training, load
 from kinfolk.privacy.levels import PrivacyLevel
 
@@ -45,6 +46,7 @@ DataDir = Annotated[Path | None, typer.Option(help="Directory with data files; a
 
 
 app.command()(attack)
+app.command()(tune)
 plan_app = typer.Typer(rich_markup_mode="markdown")
 app.add_typer(plan_app, name="plan")
 plan_app.command("strength")(plan_strength)
@@ -67,7 +69,9 @@ def train(
     clip: Annotated[float, typer.Option(help="Largest norm of one unit's contribution.")] = 1.0,
     cohort: Annotated[float | None, typer.Option(help="Expected clients per round; default all.")] = None,
     rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 60,
-    strength: Annotated[float | None, typer.Option(help="Pull towards the shared model (mean_regularized).")] = None,
+    strength: Annotated[
+        str | None, typer.Option(help="Pull towards the shared model: a number, or auto (learned, at no cost).")
+    ] = None,
     step_size: Annotated[float, typer.Option(help="Step size of local training.")] = 0.1,
     batch_size: Annotated[int | None, typer.Option(help="Expected batch size; 0 for full batches.")] = 32,
     seed: Seed = None,
@@ -93,7 +97,7 @@ def train(
         if config is not None:
             experiment = load(config)
         else:
-            options = {"step_size": step_size} | ({"strength": strength} if strength is not None else {})
+            options = {"step_size": step_size} | ({"strength": _strength(strength)} if strength is not None else {})
             experiment = Experiment(
                 name=method,
                 seed=seed,
@@ -230,6 +234,13 @@ def check(
         console.print(table)
     if bad:
         raise typer.Exit(1)
+
+
+def _strength(text: str) -> float | str:
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError:
+        raise ConfigError(f"strength={text!r} is neither a number nor auto") from None
 
 
 def _use_data(directory: Path | None) -> None:

@@ -131,6 +131,7 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None) -> R
             state = _compute(job, chunk, state, released)
             done = chunk.end
             _save(job, where, state, done)
+            _describe(job, where, chunk.phase, state, done)
             numbers = measure(job, phase, state)
             runs.append_json(where.private / "metrics.jsonl", {"round": done, **_summary(numbers)})
             if progress:
@@ -334,6 +335,15 @@ def _publish(job: Job, where: Run, state: State, done: int) -> None:
         runs.write_tree(path, state.shared, round=np.int64(done))
 
 
+def _describe(job: Job, where: Run, phase: int, state: State, done: int) -> None:
+    """Appends what an algorithm can say about its shared state (strengths, say), which is as public as that state."""
+    describe = getattr(job.algorithms[phase], "describe", None)
+    if describe is not None:
+        folder = where.private if job.plan.level == "none" else where.public
+        values = describe(trees.row(state.shared, (0, 0)))
+        runs.append_json(folder / "strengths.jsonl", {"round": done, "strength": values})
+
+
 def measure(job: Job, phase: int, state: State) -> dict[str, np.ndarray]:
     """Test loss and error of every seed and client."""
     found = engine.errors(job.plan, as_sweep(job.algorithms[phase]), job.tests, state)
@@ -382,6 +392,7 @@ def _finish(job: Job, where: Run, ledger: Ledger, state: State, phase: int, done
         scaling_is_private=data.scaling_is_private or unit == "client",
         other_accounts=len(lines) < len([x for x in ledger.lines if x.data == data.name]),
     )
+    result["strength_learned"] = any(hasattr(algorithm, "describe") for algorithm in job.algorithms)
     result |= {"run": where.name, "rounds": done, "ledger": ledger.path.name}
     if released:
         shutil.copyfile(ledger.path, where.public / "ledger.jsonl")

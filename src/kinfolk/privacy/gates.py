@@ -15,7 +15,7 @@ from jax import Array
 
 from kinfolk import trees
 from kinfolk.privacy import clipping
-from kinfolk.privacy.mechanisms import Chooser, Mechanism
+from kinfolk.privacy.mechanisms import Chooser, GaussianSum, Mechanism
 from kinfolk.privacy.release import Meter, PrivacyError
 
 if TYPE_CHECKING:
@@ -55,6 +55,20 @@ class DataGate:
     most_steps: int = field(metadata={"static": True})
     """The largest `steps` of any client computed together with this one: the length of the loop."""
     _model: Model = field(metadata={"static": True})
+
+    @property
+    def noise(self) -> Array:
+        """Standard deviation of the noise on each coordinate of a gradient: public, and 0 where none is added."""
+        if not isinstance(self._mechanism, GaussianSum):
+            return jnp.zeros_like(self.size)
+        return self._mechanism.noise_multiplier * self._mechanism.clip / (self._mechanism.sampling.rate * self.size)
+
+    @property
+    def clip(self) -> Array:
+        """Largest norm of one example's gradient: public, and 0 where gradients are not clipped."""
+        if not isinstance(self._mechanism, GaussianSum):
+            return jnp.zeros_like(self.size)
+        return jnp.asarray(self._mechanism.clip, jnp.float32)
 
     def gradient(self, params: Params, active: Value = True) -> tuple[Params, DataGate]:
         """The mean loss gradient over a batch: the sum divided by the *expected* batch size.
