@@ -152,7 +152,7 @@ def record(
     """Numbers of one setting: means over seeds (`columns` of federations); `share` weighs clients, default equally."""
 
     def mean(values: np.ndarray) -> np.ndarray:
-        own = values[..., kind, columns, :]
+        own = values[..., kind, columns, :].astype(float)
         return own.mean(axis=-1) if share is None else (own * share).sum(axis=-1)
 
     result: dict[str, Any] = {"auto_by_seed": mean(parts["auto"][level]).tolist()}
@@ -162,18 +162,22 @@ def record(
             continue
         by_strength = mean(parts[name][level]).mean(axis=-1)
         best = int(by_strength.argmin())
-        ratio = result["auto"] / by_strength[best]
+        ratio = float(result["auto"] / by_strength[best])
         result |= {name: by_strength.tolist(), f"best_{name}": GRID[best], f"ratio_{name}": ratio}
     alone, together = result["averaged"][0], result["averaged"][-1]
     result["ratio_endpoint"] = result["auto"] / min(alone, together)
     if "tuned" in parts:
-        result["tuned"] = _expected_tuned(mean(parts["tuned"][level]).mean(axis=-1))
-        result["ratio_tuned"] = result["auto"] / result["tuned"]
+        tuned = mean(parts["tuned"][level]).mean(axis=-1)
+        result |= {"tuned": _expected_tuned(tuned), "tuned_with_luck": float(tuned.min())}
+        result |= {f"ratio_{name}": result["auto"] / result[name] for name in ("tuned", "tuned_with_luck")}
     return result
 
 
 def _expected_tuned(by_strength: np.ndarray) -> float:
-    """Mean error of the best of a random number of strengths drawn from the grid, with perfect scores."""
+    """Mean error of the best of a random number of strengths drawn from the grid, with perfect and free scores.
+
+    `tuned_with_luck`, beside it, is the best of the whole grid with tuning's noise: no tuning does better.
+    """
     generator = np.random.default_rng(0)
     drawn = [draw_trials(generator, mean=TRIALS, shape=SHAPE) for _ in range(2000)]
     return float(np.mean([by_strength[generator.integers(0, len(by_strength), count)].min() for count in drawn]))

@@ -19,7 +19,7 @@ from kinfolk.privacy.levels import client_level, example_level
 from kinfolk.privacy.mechanisms import GaussianSum
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.theory import tuning as theory
-from kinfolk.tuning import Tuning, Winner, calibrated, expectation, released_score, split, tune
+from kinfolk.tuning import Tuning, Winner, calibrated, expectation, scoring, split, tune
 
 EXPERIMENT = Experiment(
     seed=0,
@@ -69,8 +69,10 @@ def test_scores_are_cut_and_noisy() -> None:
     huge = jax.tree.map(lambda leaf: leaf + 1e6, models)
     astray = jax.tree.map(lambda leaf: leaf + jnp.nan, models)
 
+    score_of = scoring(job.plan.model)
+
     def scores(models: object, mechanism: GaussianSum) -> np.ndarray:
-        return np.array([released_score(job, mechanism, models, validation, jax.random.key(k)) for k in range(30)])
+        return np.array([score_of(mechanism, models, validation, jax.random.key(k)) for k in range(30)])
 
     quiet = replace(scorer, noise_multiplier=np.full(4, 1e-6, np.float32))
     assert scores(huge, quiet).max() <= 1 + 1e-4
@@ -104,7 +106,7 @@ def test_refusals() -> None:
 
 def test_expectation_needs_no_data() -> None:
     training, _ = split(federation(), 0.2, 0)
-    job = jobs.prepare(EXPERIMENT, [training])
+    job = jobs.prepare(replace(EXPERIMENT, privacy=example_level(0.5, 1e-3)), [training])
     text = expectation(job, Tuning({"step_size": (0.1, 0.3)}, trials=50.0, distribution="geometric"))
     assert text is not None
     assert "not tuning is expected to be better" in text

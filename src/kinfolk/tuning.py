@@ -12,7 +12,7 @@ the ledgers before the first; that is not built, so a run without a seed is refu
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -30,12 +30,12 @@ from kinfolk.jobs import Job, as_sweep, build_algorithm, load_data, prepare
 from kinfolk.privacy import accounting, clipping
 from kinfolk.privacy.calibration import budget_of
 from kinfolk.privacy.gates import GRADIENT, Rows
-from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, Cost, GaussianSum
+from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, Cost, GaussianSum, Sampling
 from kinfolk.privacy.release import PrivacyError, new_meter
 from kinfolk.simulation import engine
 from kinfolk.theory import tuning as theory
 from kinfolk.theory.mean_estimation import Problem
-from kinfolk.types import Params
+from kinfolk.types import Model, Params
 
 SCORE = "score"
 SHAPES = {"logarithmic": 0.0, "geometric": 1.0, "poisson": theory.POISSON}
@@ -104,13 +104,14 @@ def tune(experiment: Experiment, tuning: Tuning, data: Federation | None = None)
     job, scorer, epsilons = calibrated(job, tuning)
     generator = np.random.default_rng([experiment.seed, 1])
     count = theory.draw_trials(generator, mean=tuning.trials, shape=tuning.shape)
+    score_of = scoring(job.plan.model)
     best: tuple[float, dict[str, float], Any, float] | None = None
     for number in range(count):  # never cut short: the number alone decides
         options = combinations[int(generator.integers(len(combinations)))]
         algorithm = build_algorithm(Phase(phase.method, phase.rounds, {**phase.options, **options}), "example")
         key = jax.random.fold_in(jax.random.key(experiment.seed), 1000 + number)
         models, error = trained(job, algorithm, key)
-        score = released_score(job, scorer, models, validation, jax.random.fold_in(key, 1))
+        score = float(score_of(scorer, models, validation, jax.random.fold_in(key, 1)))
         if best is None or score < best[0]:
             best = (score, options, models, error)
     delta = max(job.deltas().values())
@@ -155,18 +156,25 @@ def calibrated(job: Job, tuning: Tuning) -> tuple[Job, GaussianSum, dict[str, fl
     counts = np.asarray(job.uses[0][GRADIENT]).sum(axis=0).tolist()
     sizes = job.federations[0].train.sizes.tolist()
     noise, score_noise, epsilons = [], [], {}
+    solved: dict[Any, float] = {}
     for name, cost, count, n in zip(job.ids, job.terms.data.costs(), counts, sizes, strict=True):
         epsilon, delta = budget_of(job.experiment.privacy, name, n)
         assert epsilon is not None
         (z,) = accounting.noise_multipliers([accounting.Case(SCORE_SHARE * epsilon, delta, 1, relation=cost.relation)])
         score = Cost("gaussian", z, 1.0, cost.relation)
-        noise.append(noise_of_a_trial(cost, count, epsilon, delta, tuning, ((score, 1),)))
+        case = (cost, count, epsilon, delta)
+        if case not in solved:
+            solved[case] = noise_of_a_trial(*case, tuning, ((score, 1),))
+        noise.append(solved[case])
         score_noise.append(z)
         charges = [(replace(cost, noise_multiplier=noise[-1]), count), (score, 1)]
         epsilons[name] = accounting.epsilon_of_the_best(charges, delta, mean=tuning.trials, shape=tuning.shape)
     mechanism = replace(job.terms.data, noise_multiplier=np.array(noise, np.float32))
     bound = np.full(len(noise), tuning.bound, np.float32)
-    scorer = GaussianSum(bound, np.array(score_noise, np.float32), relation=mechanism.relation)
+    everybody = Sampling(np.ones_like(bound))
+    scorer = GaussianSum(
+        bound, np.array(score_noise, np.float32), everybody, np.zeros_like(bound), relation=mechanism.relation
+    )
     return replace(job, terms=replace(job.terms, data=mechanism)), scorer, epsilons
 
 
@@ -206,41 +214,41 @@ def trained(job: Job, algorithm: Any, key: Array) -> tuple[Any, float]:
     return jax.vmap(lambda personal: algorithm.model(state.shared, personal))(state.personal), error
 
 
-def released_score(job: Job, scorer: GaussianSum, models: Params, rows: Rows, key: Array) -> float:
+def scoring(model: Model) -> Callable[[GaussianSum, Params, Rows, Array], Array]:
     """The mean over clients of their released scores: noisy sums of cut losses, divided by public numbers of rows.
 
     A loss that is not a number counts as the bound: a trial that went astray must not win by it.
     """
-    loss = job.plan.model.loss
-    scorer = jax.tree.map(
-        jnp.asarray, replace(scorer, sampling=replace(scorer.sampling, rate=np.ones_like(scorer.clip)))
-    )
 
     def of_client(mechanism: GaussianSum, params: Params, rows: Rows, key: Array) -> Array:
         def cut(params: Params, unit: Any) -> Array:
-            value = loss(params, *unit)
+            value = model.loss(params, *unit)
             return jnp.where(jnp.isnan(value), mechanism.clip, jnp.clip(value, 0, mechanism.clip))
 
-        what = clipping.rows(cut)
-        total, _ = mechanism(SCORE, new_meter(key, (SCORE,)), what, params, (rows.x, rows.y), rows.mask)
-        return total / rows.mask.sum()
+        meter, units = new_meter(key, (SCORE,)), (rows.x, rows.y)
+        total, _ = mechanism(SCORE, meter, clipping.rows(cut), params, units, rows.mask)
+        return total / rows.mask.sum().astype(total.dtype)
 
-    keys = jax.random.split(key, len(job.ids))
-    return float(jax.vmap(of_client)(scorer, models, rows, keys).mean())
+    def of_all(scorer: GaussianSum, models: Params, rows: Rows, key: Array) -> Array:
+        return jax.vmap(of_client)(scorer, models, rows, jax.random.split(key, rows.mask.shape[0])).mean()
+
+    return jax.jit(of_all)
 
 
 def expectation(job: Job, tuning: Tuning) -> str | None:
     """A warning where not tuning is expected to be better, by mean estimation with as many clients and examples.
 
     How much clients differ is not known: tuning is compared with the better of training alone and averaging at the
-    spread that favours tuning most. A client's examples are taken to vary by half the clip, as in learned strengths.
+    spread that favours tuning most. Gradients are taken to vary by half of clip^2 over all weights, as in learned
+    strengths.
     """
     sizes = job.federations[0].train.sizes
     epsilon, delta = budget_of(job.experiment.privacy, job.ids[len(sizes) // 2], int(np.median(sizes)))
     assert epsilon is not None
     (plain,) = accounting.noise_multipliers([accounting.Case(epsilon, delta, 1)])
     tuned = theory.noise_for(epsilon, delta, mean=tuning.trials, shape=tuning.shape)
-    base = Problem(len(sizes), int(np.median(sizes)), math.sqrt(0.5), 0.0, plain)
+    weights = trees.size(jax.eval_shape(job.plan.model.init, jax.random.key(0)))
+    base = Problem(len(sizes), int(np.median(sizes)), math.sqrt(0.5 / weights), 0.0, plain)
     gains = []
     for factor in np.geomspace(0.1, 10, 41):
         world = replace(base, tau=float(factor) * math.sqrt(base.variance))
