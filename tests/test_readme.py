@@ -23,4 +23,5 @@ def test_the_python_example_runs(
 
 def test_every_command_exists() -> None:
     shown = set(re.findall(r"^    kinfolk (\w+)", README, re.M))
-    assert shown == {command.callback.__name__ for command in cli.app.registered_commands if command.callback}
+    commands = {command.callback.__name__ for command in cli.app.registered_commands if command.callback}
+    assert shown == commands | {group.name for group in cli.app.registered_groups}
