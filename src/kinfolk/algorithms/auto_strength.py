@@ -168,7 +168,7 @@ def moved(guide: Guide, slope: Tree, log_variance: Array, learning: Value) -> Gu
 
     def move(log_strength: Array, mean: Array, square: Array) -> Array:
         size = jnp.sqrt(square / (1 - SQUARE_MEMORY**rounds) + 1e-30)
-        settled = jnp.clip(mean / (1 - SLOPE_MEMORY**rounds) / size, -1, 1)
+        settled = jnp.clip(mean / size, -1, 1)  # the mean begins at zero: one slope alone settles nothing
         return jnp.clip(log_strength - learning * settled**CAUTION, -LARGEST, LARGEST)
 
     return Guide(jax.tree.map(move, guide.log_strength, slopes, squares), slopes, squares, log_variance, rounds)
