@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from kinfolk.building import as_sweep
 from kinfolk.data.federation import Federation, from_rows
 from kinfolk.deploy.coordinator import Coordinator
 from kinfolk.deploy.policy import Columns
@@ -34,7 +35,7 @@ from kinfolk.deploy.silo import warm_up
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.deploy.worker import Worker
 from kinfolk.experiment import Experiment, ModelChoice, Phase, Training
-from kinfolk.jobs import as_sweep, prepare
+from kinfolk.jobs import prepare
 from kinfolk.privacy.gates import Rows
 from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.simulation import engine

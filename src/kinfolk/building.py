@@ -12,6 +12,7 @@ import numpy as np
 from kinfolk import models
 from kinfolk.afterwards import registry
 from kinfolk.algorithms import REGISTRY
+from kinfolk.algorithms.registry import resolve
 from kinfolk.experiment import ConfigError, Experiment, ModelChoice, Phase
 from kinfolk.types import Afterwards, Algorithm, Model
 
@@ -41,11 +42,15 @@ def build_algorithm(phase: Phase, level: str) -> Algorithm:
     """The phase's algorithm, if it may be used at this level."""
     if phase.method not in REGISTRY:
         raise ConfigError(f"method={phase.method!r} is not one of {', '.join(REGISTRY)}")
-    entry = REGISTRY[phase.method]
-    if level not in entry.levels:
-        raise ConfigError(f"{phase.method} cannot run at level={level!r}; it can at {', '.join(entry.levels)}")
     try:
-        return entry.build(**phase.options)
+        method, options = resolve(phase.method, phase.options)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    entry = REGISTRY[method]
+    if level not in entry.levels:
+        raise ConfigError(f"{method} cannot run at level={level!r}; it can at {', '.join(entry.levels)}")
+    try:
+        return entry.build(**options)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{phase.method}: {error}") from None
 

@@ -29,7 +29,9 @@ from kinfolk.cli_output import (
 from kinfolk.cli_predict import export, predict
 from kinfolk.cli_report import report
 from kinfolk.cli_runs import ledger, runs_app
+from kinfolk.cli_strength import strength as plan_strength
 from kinfolk.cli_train import train
+from kinfolk.cli_tune import tune
 from kinfolk.experiment import ConfigError
 
 app = typer.Typer(
@@ -47,6 +49,10 @@ app.command()(export)
 app.command()(ledger)
 app.add_typer(runs_app, name="runs")
 app.command()(attack)
+app.command()(tune)
+plan_app = typer.Typer(rich_markup_mode="markdown")
+app.add_typer(plan_app, name="plan")
+plan_app.command("strength")(plan_strength)
 app.command()(report)
 app.add_typer(deploy, name="deploy")
 
@@ -54,8 +60,9 @@ COMMAND_LINE_ERROR: Any = getattr(typer, "TyperException", None) or import_modul
 """An older typer, which Flower needs, raises click's."""
 
 
-@app.command()
+@plan_app.callback(invoke_without_command=True)
 def plan(
+    context: typer.Context,
     level: Annotated[str, typer.Option(help="example or client.")] = "example",
     epsilon: Epsilon = None,
     delta: Delta = None,
@@ -69,12 +76,14 @@ def plan(
     relation: Annotated[str, typer.Option(help="zero_out or replace_one.")] = "zero_out",
     as_json: Json = False,
 ) -> None:
-    """Plan a budget without data: leave out one number and get it.
+    """Plan a budget without data: leave out one number and get it. `plan strength`: the best strength in theory.
 
     `kinfolk plan --level client --clients 205 --cohort 100 --rounds 1000 --noise-multiplier 5 --delta 0.004878`
     """
     from kinfolk.privacy import plan as planning
 
+    if context.invoked_subcommand is not None:
+        return
     if level not in planning.WORDS:
         raise ConfigError(f"level={level!r} is not one of {tuple(planning.WORDS)}")
     own = {"example": (rows, batch, steps), "client": (clients, cohort, rounds)}[level]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -57,7 +58,9 @@ def train(
     clip: Annotated[float, typer.Option(help="Largest norm of one unit's contribution.")] = 1.0,
     cohort: Annotated[float | None, typer.Option(help="Expected clients per round; default all.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of training.")] = None,
-    strength: Annotated[float | None, typer.Option(help="Pull towards the shared model (mean_regularized).")] = None,
+    strength: Annotated[
+        str | None, typer.Option(help="Pull towards the shared model: a number, or auto (learned, at no cost).")
+    ] = None,
     step_size: Annotated[float | None, typer.Option(help="Step size of local training.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Expected batch size; 0 for full batches.")] = None,
     test_fraction: TestFraction = 0.2,
@@ -86,7 +89,7 @@ def train(
         return
     federations: Any = None
     notes: list[str] = []
-    given = {"rounds": rounds, "step_size": step_size, "batch_size": batch_size, "strength": strength}
+    given = {"rounds": rounds, "step_size": step_size, "batch_size": batch_size, "strength": _strength(strength)}
     files = sources or []
     if len(files) == 1 and files[0].suffix == ".toml":
         experiment = load(files[0])
@@ -132,6 +135,13 @@ def for_built_in(method: str, given: dict[str, Any]) -> tuple[Training, Phase]:
     return Training(own["batch_size"] or None), Phase(method, own["rounds"], options)
 
 
+def _strength(text: str | None) -> float | str | None:
+    try:
+        return text if text in (None, "auto") else float(text)
+    except ValueError:
+        raise ConfigError(f"strength={text!r} is neither a number nor auto") from None
+
+
 def _known(given: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in given.items() if value is not None}
 
@@ -146,7 +156,7 @@ def for_tables(
     sizes = federation.train.sizes.tolist()
     usual = defaults.settings(privacy.level, schema, sizes)
     own = asdict(usual) | _known(given)
-    picked = defaults.automatic(privacy.level, sizes, federation.features, privacy.epsilon, privacy.delta)
+    picked = defaults.automatic(privacy.level, sizes, math.prod(federation.shape), privacy.epsilon, privacy.delta)
     why = []
     if method in (None, "auto"):
         method = picked.method

@@ -144,6 +144,7 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None) -> R
             state = _compute(job, chunk, state, released)
             done = chunk.end
             save(job, where, state, done)
+            _describe(job, where, chunk.phase, state, done)
             numbers = measure(job, phase, state)
             runs.append_json(where.private / "metrics.jsonl", {"round": done, **summary(numbers)})
             if progress:
@@ -203,6 +204,15 @@ def _compute(job: Job, chunk: Chunk, state: State, released: bool) -> State:
     return state
 
 
+def _describe(job: Job, where: Run, phase: int, state: State, done: int) -> None:
+    """Appends what an algorithm can say about its shared state (strengths, say), which is as public as that state."""
+    describe = getattr(job.algorithms[phase], "describe", None)
+    if describe is not None:
+        folder = where.private if job.plan.level == "none" else where.public
+        values = describe(trees.row(state.shared, (0, 0)))
+        runs.append_json(folder / "strengths.jsonl", {"round": done, "strength": values})
+
+
 def finish(job: Job, where: Run, ledger: Ledger, state: State, phase: int, done: int) -> None:
     """Writes models, per-client results and the privacy statement."""
     released = job.experiment.seed is None
@@ -241,6 +251,7 @@ def finish(job: Job, where: Run, ledger: Ledger, state: State, phase: int, done:
         scaling_is_private=(data.scaling_is_private or unit == "client") and not data.guesses,
         other_accounts=len(lines) < len([x for x in ledger.lines if x.data == data.name]),
     )
+    result["strength_learned"] = any(hasattr(algorithm, "describe") for algorithm in job.algorithms)
     result |= {"run": where.name, "rounds": done, "ledger": ledger.path.name}
     result |= {"clients": len(job.ids), "outcome": data.outcome}
     if released:

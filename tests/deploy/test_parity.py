@@ -23,14 +23,12 @@ from kinfolk.train import as_sweep
 
 def simulated(study: object, federation: object) -> engine.State:
     """The same experiment in the resident engine, phase by phase."""
-    from kinfolk.train import _enter_phase
-
     job = prepare(study.experiment, [federation])  # type: ignore[attr-defined]
     keys = jax.random.key(jnp.uint32(study.experiment.seed))[None]  # type: ignore[attr-defined]
     state, begin = engine.start_all(job.plan, as_sweep(job.algorithms[0]), keys), 0
     for number, (phase, algorithm) in enumerate(zip(job.experiment.phases, job.algorithms, strict=True)):
         if number:
-            state = _enter_phase(job, number, state)
+            state = engine.enter_phase(job.plan, as_sweep(algorithm), state)
         end = begin + phase.rounds
         state = engine.run_rounds(
             job.plan, as_sweep(algorithm), as_sweep(job.terms), job.clients, state, jnp.int32(begin), jnp.int32(end)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from kinfolk.algorithms.auto_strength import MeanRegularizedAuto
 from kinfolk.algorithms.covariance_regularized import CovarianceRegularized
 from kinfolk.algorithms.ditto import Ditto
 from kinfolk.algorithms.empirical_bayes import EmpiricalBayes
@@ -57,6 +58,13 @@ REGISTRY: dict[str, Entry] = {
             "Mean-regularised multi-task learning",
             "Hu, Wu, Smith, 2021 (client level, PMTL); Liu, Hu, Wu, Smith, 2022 (example level, MR-MTL)",
         ),
+        Entry(
+            "mean_regularized_auto",
+            MeanRegularizedAuto,
+            "Mean-regularised, strength learned for free",
+            "our answer to an open question of Liu, Hu, Wu, Smith, 2022 (section 7)",
+            ("example", "none"),
+        ),
         Entry("fine_tune", FineTune, "Averaging, then fine-tuning alone", "Liu, Hu, Wu, Smith, 2022"),
         Entry("fedprox", FedProx, "FedProx", "Li et al., 2020"),
         Entry("shared_and_own", SharedAndOwn, "PP-SGD: shared plus own weights", "Bietti et al., 2022"),
@@ -105,6 +113,18 @@ REGISTRY: dict[str, Entry] = {
         ),
     )
 }
+
+LEARNED: dict[str, dict[str, Any]] = {"mean_regularized": {}, "ditto": {"apart": True}}
+"""Methods whose strength may be "auto", and what that adds to the options of `mean_regularized_auto`."""
+
+
+def resolve(name: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A method and its options as given, with `strength = "auto"` resolved to the method that learns it."""
+    if options.get("strength") != "auto":
+        return name, options
+    if name not in LEARNED:
+        raise ValueError(f"strength='auto' exists for {' and '.join(LEARNED)}, not for {name}: give a number")
+    return "mean_regularized_auto", {**{key: v for key, v in options.items() if key != "strength"}, **LEARNED[name]}
 
 
 def takes_steps(method: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kinfolk.deploy.study import Roster, Study, read_record
+from kinfolk.deploy.study import Roster, Study, read_record, require_plain
 from kinfolk.experiment import ConfigError, Training
 from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.privacy.release import PrivacyError
@@ -70,6 +70,7 @@ class Policy:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
         if not self.answer_every >= 0:
             raise ConfigError(f"answer_every={self.answer_every} must be 0 seconds or more")
+        require_plain(self.privacy)
         if not self.largest_value > 0:
             raise ConfigError(f"largest_value={self.largest_value} must be above 0")
 

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from kinfolk.data.federation import ClientData, Federation
+from kinfolk.building import build_algorithm, build_model
 from kinfolk.experiment import ConfigError, Experiment, from_toml, load, to_toml
-from kinfolk.jobs import build_algorithm, build_model
+from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.types import Algorithm, Model, Tree
 
 STUDY_FILE, EXPERIMENT_FILE = "study.toml", "experiment.toml"
@@ -47,6 +47,15 @@ class Roster:
             raise ConfigError(f"sizes={self.sizes}: one for each of the {len(self.clients)} clients, all above 0")
 
 
+def require_plain(level: PrivacyLevel) -> None:
+    """Refuses what only simulations do so far: mechanisms that change, or remember something, from round to round."""
+    usual = PrivacyLevel()
+    names = ("clip_quantile", "noise_bands", "noise_power", "noise_factor", "clip_factor", "noise")
+    changed = [name for name in names if getattr(level, name) != getattr(usual, name)]
+    if changed:
+        raise ConfigError(f"a federation cannot use privacy.{changed[0]} yet: leave {', '.join(changed)} out")
+
+
 @dataclass(frozen=True)
 class Study:
     """A roster and an experiment, made ready: the same program for everybody."""
@@ -59,6 +68,10 @@ class Study:
             raise ConfigError(f"seeds={self.experiment.seeds}: a federation runs once")
         if self.experiment.training.weights == "size" and not self.roster.sizes:
             raise ConfigError("weights='size' needs the clients' public sizes in study.toml")
+        require_plain(self.experiment.privacy)
+        training = self.experiment.training
+        if training.weights == "precision" or training.tail or self.experiment.afterwards is not None:
+            raise ConfigError("weights='precision', tail and afterwards are for simulations so far: leave them out")
 
     @cached_property
     def digest(self) -> str:
@@ -75,10 +88,8 @@ class Study:
 
     @cached_property
     def model(self) -> Model:
-        nothing = ClientData(np.zeros((1, 1, len(self.roster.features)), np.float32), np.zeros((1, 1)), np.ones(1, int))
         roster = self.roster
-        data = Federation(roster.name, roster.clients, nothing, nothing, roster.outcome, roster.classes)
-        return build_model(self.experiment.model, data)
+        return build_model(self.experiment.model, (len(roster.features),), roster.outcome, roster.classes)
 
     @cached_property
     def algorithms(self) -> tuple[Algorithm, ...]:

@@ -30,6 +30,8 @@ TOLERANCE = 5e-4
 """How far, relatively, a calibrated noise multiplier may lie above the smallest one."""
 ORDERS = (*np.arange(2, 12, 0.1).round(1).tolist(), *range(12, 65), *range(72, 257, 8), 320, 384, 512, 768, 1024)
 
+DEFAULT_ORDERS: tuple[float, ...] = tuple(rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
+"""dp_accounting's own list, for comparison with published figures."""
 ODOMETER_ORDERS = (1.5, 2, 3, 4, 6, 8, 11, 16, 23, 32, 64, 128)
 
 _RELATIONS = {
@@ -83,6 +85,25 @@ def _plain_gaussian(paid: Sequence[Charge], delta: float) -> float:
     """Without sampling, uses of Gaussian noise are one use with inverse variances added: exact."""
     sigma = 1 / math.sqrt(sum(uses / cost.noise_multiplier**2 for cost, uses in paid))
     return gaussian_mechanism.get_epsilon_gaussian(sigma / _distance(paid[0][0]), delta)
+
+
+def epsilon_of_the_best(charges: Iterable[Charge], delta: float, *, mean: float, shape: float) -> float:
+    """Epsilon of keeping the best of a random number of trials, each of which costs all charges (its score included).
+
+    The number is truncated negative binomial (`shape` 0 or more: 0 logarithmic, 1 geometric) or Poisson (infinite
+    shape) with this mean, drawn beforehand and hidden; only the winner leaves (Papernot and Steinke). `mean` trials'
+    worth of batches may overflow.
+    """
+    paid = [(cost, uses) for cost, uses in charges if uses]
+    left = delta - mean * sum(cost.delta * uses for cost, uses in paid)
+    if not paid:
+        return 0.0
+    if left <= 0:
+        return math.inf
+    trial = dp.ComposedDpEvent([dp.SelfComposedDpEvent(event(cost), uses) for cost, uses in paid])
+    accountant = rdp.RdpAccountant(ORDERS, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    accountant.compose(dp.dp_event.RepeatAndSelectDpEvent(trial, mean, shape))
+    return float(accountant.get_epsilon(left))
 
 
 def epsilon_if_coins_are_seen(charges: Iterable[Charge], delta: float) -> float:

@@ -60,6 +60,13 @@ class DataGate:
     """The largest `steps` of any client computed together with this one: the length of the loop."""
     _model: Model = field(metadata={"static": True})
 
+    @property
+    def clip(self) -> Array:
+        """Largest norm of one example's gradient: public, and 0 where gradients are not clipped."""
+        if isinstance(self._mechanism, ExactSum):
+            return jnp.zeros_like(self.size)
+        return jnp.asarray(self._mechanism.clip, jnp.float32)
+
     def gradient(self, params: Params, active: Value = True) -> tuple[Params, DataGate]:
         """The mean loss gradient over a batch: the sum divided by the *expected* batch size.
 
@@ -89,10 +96,10 @@ class DataGate:
         return best, replace(self, _meter=meter)
 
     @property
-    def noise(self) -> Value:
+    def noise(self) -> Array:
         """Standard deviation of the noise on each coordinate of a gradient; public, and 0 where there is none."""
         if isinstance(self._mechanism, ExactSum):
-            return jnp.float32(0)
+            return jnp.zeros_like(self.size)
         expected = self._mechanism.sampling.rate * self.size
         return self._mechanism.noise_multiplier * self._mechanism.clip / expected
 

@@ -142,6 +142,8 @@ def text(result: Mapping[str, Any]) -> str:
             f"Against somebody who sees who takes part in which round: epsilon "
             f"{result['epsilon_if_participation_is_seen']:.4g}{simulated}. Against the aggregator: no guarantee."
         )
+    if result.get("strength_learned"):
+        lines.append("Strengths were learned from what was released anyway: privacy spent on choosing the strength: 0.")
     if result["simulated"]:
         lines.append("This was a simulation: its noise can be repeated from the seed, so the result is for study only.")
     if result["not_private"]:

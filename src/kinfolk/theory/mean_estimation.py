@@ -1,0 +1,150 @@
+"""Mean estimation: the smallest problem in which strength, privacy and heterogeneity can be worked out exactly.
+
+Client k has n examples from N(w_k, sigma^2), and w_k ~ N(centre, tau^2). It releases the mean of its examples with
+noise; that estimate has variance `v` around w_k. Mean regularisation with strength s returns
+`(estimate_k + s * mean of estimates) / (1 + s)`. Liu, Hu, Wu and Smith (2022), lemmas 6.1 to 6.8.
+
+>>> world = Problem(clients=20, examples=200, sigma=0.4, tau=0.08, noise=14.567)
+>>> round(world.best_strength, 2), round(world.best_error, 5)
+(0.95, 0.00327)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import optimize
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Clients that are alike: as many examples, the same spread, the same privacy."""
+
+    clients: int
+    """K."""
+    examples: int
+    """n, of each client."""
+    sigma: float
+    """Standard deviation of a client's examples."""
+    tau: float
+    """Standard deviation of the clients' true means."""
+    noise: float = 0.0
+    """Standard deviation of the privacy noise on the *sum* of a client's examples (the paper's sigma_DP)."""
+
+    def __post_init__(self) -> None:
+        if self.clients < 1 or self.examples < 1:
+            raise ValueError(f"clients={self.clients}, examples={self.examples}: both must be at least 1")
+        if min(self.sigma, self.tau, self.noise) < 0:
+            raise ValueError(f"sigma={self.sigma}, tau={self.tau}, noise={self.noise}: none may be below 0")
+
+    @property
+    def variance(self) -> float:
+        """v, of a client's own estimate around its true mean: sampling and privacy (lemma 6.1)."""
+        return self.sigma**2 / self.examples + self.noise**2 / self.examples**2
+
+    @property
+    def best_strength(self) -> float:
+        """s* = v / tau^2 (lemma 6.3): infinite where clients do not differ, which is federated averaging."""
+        return self.variance / self.tau**2 if self.tau else math.inf
+
+    @property
+    def best_error(self) -> float:
+        """Mean squared error of a client's estimate at the best strength."""
+        v, between = self.variance, self.tau**2
+        return v * (v + self.clients * between) / (self.clients * (v + between)) if v else 0.0
+
+    def error(self, strength: float) -> float:
+        """Mean squared error at a strength; 0 is training alone, infinity is federated averaging (lemma 6.2)."""
+        share, v = 1 - 1 / self.clients, self.variance
+        if math.isinf(strength):
+            return share * self.tau**2 + v / self.clients
+        return share * (v + strength**2 * self.tau**2) / (1 + strength) ** 2 + v / self.clients
+
+    @property
+    def gain_over_local(self) -> float:
+        """How much lower the best error is than that of training alone."""
+        v = self.variance
+        return (1 - 1 / self.clients) * v**2 / (v + self.tau**2) if v else 0.0
+
+    @property
+    def gain_over_averaging(self) -> float:
+        """How much lower the best error is than that of federated averaging."""
+        between = self.tau**2
+        return (1 - 1 / self.clients) * between**2 / (self.variance + between) if between else 0.0
+
+    def cost_of_privacy(self, strength: float) -> float:
+        """The part of the error at a strength that is due to privacy noise (lemma 6.7): it falls with the strength."""
+        own = self.noise**2 / self.examples**2
+        kept = 0.0 if math.isinf(strength) else (1 - 1 / self.clients) / (1 + strength) ** 2
+        return own * (kept + 1 / self.clients)
+
+
+def own_share(strength: float, clients: int) -> float:
+    """The weight of a client's own estimate in its regularised one; the others share the rest equally."""
+    return (clients + strength) / ((1 + strength) * clients)
+
+
+def regularised(estimates: np.ndarray, strengths: np.ndarray | float, weights: np.ndarray | None = None) -> np.ndarray:
+    """Each estimate pulled to the weighted mean of all: `(estimate_k + s_k mean) / (1 + s_k)`. Clients: last axis."""
+    weights = np.ones(estimates.shape[-1]) if weights is None else np.asarray(weights)
+    mean = (estimates * weights).sum(axis=-1, keepdims=True) / weights.sum(axis=-1, keepdims=True)
+    keep = 1 / (1 + np.asarray(strengths))
+    return mean + keep * (estimates - mean)
+
+
+# Clients that are not alike: client k's estimate has its own variance v_k, which is public.
+
+
+def silo_strengths(variances: np.ndarray, between: float) -> np.ndarray:
+    """s_k = v_k / tau^2: a noisy client leans on the others, a precise one on itself. `between` is tau^2."""
+    return np.asarray(variances) / between if between else np.full(np.shape(variances), np.inf)
+
+
+def precision_weights(variances: np.ndarray, between: float) -> np.ndarray:
+    """Weights `1 / (tau^2 + v_k)` of the mean, divided by their sum."""
+    weights = 1 / (between + np.asarray(variances))
+    return weights / weights.sum()
+
+
+def shrunk(estimates: np.ndarray, variances: np.ndarray, between: float) -> np.ndarray:
+    """The best linear estimate given tau^2: silo-specific strengths, precision-weighted mean."""
+    return regularised(estimates, silo_strengths(variances, between), precision_weights(variances, between))
+
+
+def shrunk_error(variances: np.ndarray, between: float) -> np.ndarray:
+    """Each client's mean squared error under `shrunk` with the true tau^2.
+
+    Shrinking towards the true centre leaves `v tau^2 / (v + tau^2)`; that the centre is estimated, with variance
+    `1 / sum 1/(tau^2 + v_j)`, adds its share.
+    """
+    v = np.asarray(variances, float)
+    total = v + between
+    return v * between / total + (v / total) ** 2 / (1 / total).sum()
+
+
+def der_simonian_laird(estimates: np.ndarray, variances: np.ndarray) -> float:
+    """tau^2 by matching one moment (DerSimonian and Laird): closed form, good while tau is not large."""
+    estimates, precision = np.asarray(estimates, float), 1 / np.asarray(variances, float)
+    mean = (precision * estimates).sum() / precision.sum()
+    spread = (precision * (estimates - mean) ** 2).sum()
+    scale = precision.sum() - (precision**2).sum() / precision.sum()
+    return float(max(0.0, (spread - (len(estimates) - 1)) / scale))
+
+
+def paule_mandel(estimates: np.ndarray, variances: np.ndarray) -> float:
+    """tau^2 such that the precision-weighted spread is what it should be, K - 1: better when tau is large."""
+    estimates, variances = np.asarray(estimates, float), np.asarray(variances, float)
+
+    def excess(between: float) -> float:
+        weights = 1 / (between + variances)
+        mean = (weights * estimates).sum() / weights.sum()
+        return float((weights * (estimates - mean) ** 2).sum()) - (len(estimates) - 1)
+
+    if excess(0.0) <= 0:
+        return 0.0
+    high = float(np.var(estimates) * 2 + variances.max())
+    while excess(high) > 0:
+        high *= 2
+    return float(optimize.brentq(excess, 0.0, high))  # type: ignore[arg-type]

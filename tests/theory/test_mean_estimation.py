@@ -1,0 +1,112 @@
+"""Closed forms of mean estimation against simulation, and the tables that were to be reproduced."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kinfolk.theory import mean_estimation as me
+from kinfolk.theory.tuning import noise_for
+
+TABLE = me.Problem(clients=20, examples=200, sigma=0.4, tau=0.08, noise=14.567)
+
+
+def simulated(problem: me.Problem, strength: float, runs: int = 40_000, seed: int = 0) -> float:
+    """Mean squared error over all clients, from raw examples' means."""
+    generator = np.random.default_rng(seed)
+    truth = 0.3 + problem.tau * generator.normal(size=(runs, problem.clients))
+    sampling = problem.sigma / math.sqrt(problem.examples) * generator.normal(size=truth.shape)
+    private = problem.noise / problem.examples * generator.normal(size=truth.shape)
+    return float(np.mean((me.regularised(truth + sampling + private, strength) - truth) ** 2))
+
+
+@pytest.mark.parametrize("tau", [0.03, 0.08, 0.2])
+@pytest.mark.parametrize("strength", [0.0, 0.5, 3.0, 1e9])
+def test_error_at_a_strength(tau: float, strength: float) -> None:
+    problem = replace(TABLE, tau=tau)
+    assert simulated(problem, strength) == pytest.approx(problem.error(strength), rel=0.02)
+
+
+def test_the_best_strength_is_the_best() -> None:
+    problem = replace(TABLE, clients=7)
+    around = [problem.error(problem.best_strength * factor) for factor in (0.8, 1.0, 1.25)]
+    assert min(around) == around[1] == pytest.approx(problem.best_error, rel=1e-12)
+    assert problem.error(0.0) - problem.best_error == pytest.approx(problem.gain_over_local, rel=1e-12)
+    assert problem.error(math.inf) - problem.best_error == pytest.approx(problem.gain_over_averaging, rel=1e-12)
+    assert problem.error(1e12) == pytest.approx(problem.error(math.inf))
+
+
+def test_cost_of_privacy_is_the_difference_to_no_noise() -> None:
+    for strength in (0.0, 0.7, math.inf):
+        without = replace(TABLE, noise=0.0).error(strength)
+        assert TABLE.error(strength) - without == pytest.approx(TABLE.cost_of_privacy(strength), rel=1e-12)
+
+
+def test_own_share_is_what_regularising_does() -> None:
+    estimates = np.array([1.0, 0.0, 0.0, 0.0])
+    assert me.regularised(estimates, 3.0)[0] == pytest.approx(me.own_share(3.0, 4))
+
+
+def test_edges() -> None:
+    assert replace(TABLE, tau=0.0).best_strength == math.inf
+    assert me.Problem(3, 10, 0.0, 0.1).best_error == 0
+    assert replace(TABLE, tau=0.0).gain_over_averaging == 0
+    with pytest.raises(ValueError, match="sigma=-1"):
+        me.Problem(3, 10, -1.0, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("tau", "best", "averaging"), [(0.03, 0.00105, 0.00116), (0.08, 0.00327, 0.00639), (0.2, 0.00534, 0.0383)]
+)
+def test_the_published_setting(tau: float, best: float, averaging: float) -> None:
+    """K 20, n 200, sigma 0.4, epsilon 0.25, delta 1e-5, clip 1; noise by Renyi orders."""
+    noise = noise_for(0.25, 1e-5)
+    assert noise == pytest.approx(14.567, abs=5e-4)
+    problem = replace(TABLE, tau=tau, noise=noise)
+    assert problem.error(0.0) == pytest.approx(0.00610, abs=1e-5)
+    assert problem.best_error == pytest.approx(best, abs=1e-5)
+    assert problem.error(math.inf) == pytest.approx(averaging, rel=5e-3)
+
+
+VARIANCES = np.geomspace(0.001, 0.1, 12)
+
+
+def world(between: float, runs: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    truth = math.sqrt(between) * generator.normal(size=(runs, len(VARIANCES)))
+    return truth, truth + np.sqrt(VARIANCES) * generator.normal(size=truth.shape)
+
+
+@pytest.mark.parametrize("between", [0.0005, 0.01, 0.2])
+def test_silo_specific_error(between: float) -> None:
+    truth, estimates = world(between, 60_000, 1)
+    found = ((me.shrunk(estimates, VARIANCES, between) - truth) ** 2).mean(axis=0)
+    np.testing.assert_allclose(found, me.shrunk_error(VARIANCES, between), rtol=0.03)
+    one = [np.mean((me.regularised(estimates, s) - truth) ** 2) for s in np.geomspace(1e-3, 1e3, 40)]
+    assert found.mean() < 0.95 * min(one)
+
+
+def test_equal_variances_are_the_paper() -> None:
+    v, between = TABLE.variance, TABLE.tau**2
+    assert me.shrunk_error(np.full(20, v), between)[0] == pytest.approx(TABLE.best_error, rel=1e-9)
+    assert me.silo_strengths(np.array([v]), between)[0] == pytest.approx(TABLE.best_strength)
+    assert np.isinf(me.silo_strengths(VARIANCES, 0.0)).all()
+
+
+@pytest.mark.parametrize("rule", [me.der_simonian_laird, me.paule_mandel])
+@pytest.mark.parametrize("between", [0.0, 0.01, 0.2])
+def test_between_variance(rule: object, between: float) -> None:
+    """On average close to the truth; at 0 the cut at 0 leaves a little."""
+    _, estimates = world(between, 400, 2)
+    found = np.array([rule(row, VARIANCES) for row in estimates])  # type: ignore[operator]
+    assert (found >= 0).all()
+    assert found.mean() == pytest.approx(between, rel=0.12, abs=0.002)
+
+
+def test_paule_mandel_varies_less_when_clients_differ_much() -> None:
+    _, estimates = world(0.2, 400, 3)
+    spreads = [np.std([rule(row, VARIANCES) for row in estimates]) for rule in (me.paule_mandel, me.der_simonian_laird)]
+    assert spreads[0] < spreads[1]
