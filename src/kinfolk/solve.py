@@ -14,6 +14,10 @@ from kinfolk.models import LOSSES
 if TYPE_CHECKING:
     from kinfolk.types import Model, Params, Value
 
+SMALL = 128
+"""Up to this many unknowns elimination is quicker than iterations."""
+ITERATIONS = 60
+
 
 def newton(model: Model, rows: Any, centre: Params, precision: Value, steps: int = 1) -> Params:
     """Newton steps from `centre` on the mean loss plus `precision / 2` times the squared distance to `centre`.
@@ -45,28 +49,50 @@ def outputs_without(model: Model, rows: Any, fitted: Params, precision: Value) -
     outputs = jax.vmap(lambda x: jnp.ravel(model.predict(fitted, x)))(rows.x)
 
     def moved(reach: Array, first: Array, second: Array, output: Array) -> Array:
-        return output + reach @ _eliminate(jnp.eye(len(first), dtype=reach.dtype) - second @ reach, first)
+        return (
+            output + reach @ _eliminate(jnp.eye(len(first), dtype=reach.dtype) - second @ reach, first[:, None])[:, 0]
+        )
 
     return jax.vmap(moved)(reach, first, second, outputs)
 
 
 def solve_positive(matrix: Array, right: Array) -> Array:
-    """The solution for a symmetric positive definite matrix.
+    """The solution for a symmetric positive definite matrix, for one or several right sides.
 
-    By Cholesky: jax 0.10's general solver can wait for itself for ever when several run side by side on two cores.
+    Small ones by elimination, large ones by conjugate gradients: jax 0.10's own solvers can wait for ever
+    for each other when several of them run side by side in a program on two cores.
     """
-    return jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(matrix), True), right)
+    columns = right if right.ndim == 2 else right[:, None]
+    found = _eliminate(matrix, columns) if len(matrix) <= SMALL else _conjugate_gradients(matrix, columns)
+    return found if right.ndim == 2 else found[:, 0]
 
 
 def _eliminate(matrix: Array, right: Array) -> Array:
-    """The solution for a small matrix near the identity, by elimination; for the same reason."""
+    """Elimination without pivots."""
 
     def step(k: Array, joined: Array) -> Array:
         row = joined[k] / joined[k, k]
         return (joined - jnp.outer(joined[:, k], row)).at[k].set(row)
 
-    joined = jnp.concatenate([matrix, right[:, None]], axis=1)
-    return jax.lax.fori_loop(0, len(right), step, joined)[:, -1]
+    return jax.lax.fori_loop(0, len(matrix), step, jnp.concatenate([matrix, right], axis=1))[:, len(matrix) :]
+
+
+def _conjugate_gradients(matrix: Array, right: Array) -> Array:
+    """All right sides at once, scaled by the diagonal."""
+    diagonal = jnp.maximum(jnp.diagonal(matrix), 1e-12)[:, None]
+
+    def step(_: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        x, residual, direction, size = state
+        image = matrix @ direction
+        length = size / jnp.maximum((direction * image).sum(axis=0), 1e-30)
+        x, residual = x + length * direction, residual - length * image
+        scaled = residual / diagonal
+        new = (residual * scaled).sum(axis=0)
+        return x, residual, scaled + new / jnp.maximum(size, 1e-30) * direction, new
+
+    scaled = right / diagonal
+    start = (jnp.zeros_like(right), right, scaled, (right * scaled).sum(axis=0))
+    return jax.lax.fori_loop(0, ITERATIONS, step, start)[0]
 
 
 def _count(rows: Any) -> Array:

@@ -44,7 +44,7 @@ def assert_equal(a: object, b: object) -> None:
 
 def moved(name: str, personal: object, order: jax.Array) -> object:
     """Personal states in another order; a place number stays with the place."""
-    numbered = name in ("mocha", "relation_regularized")
+    numbered = name in ("mocha", "relation_regularized", "joint")
     return jax.tree.map(lambda leaf: leaf if numbered and leaf.dtype == jnp.int32 else leaf[order], personal)
 
 
@@ -102,7 +102,7 @@ def test_order_of_clients_does_not_matter_without_noise(name: str, level: str) -
     permuted = replace(start, personal=moved(name, start.personal, order), meters=trees.row(start.meters, order))
     plain, other = w.run(start), other_world.run(permuted)
     back = jnp.argsort(order)
-    if name == "mocha":  # one centre per client in the shared state
+    if name in ("mocha", "joint"):  # one model per client in the shared state
         other = replace(other, shared=trees.row(other.shared, back))
     assert_close(plain, replace(other, personal=moved(name, other.personal, back)), rtol=1e-3)
 
