@@ -27,7 +27,8 @@ def report(
     """
     from kinfolk.report import write_report
 
-    path = write_report(run, output or Path(f"report.{format}"), format=format, with_private=with_private)
+    found = [path for path in run if not path.is_file()] or run  # `runs/*` may also name pictures
+    path = write_report(found, output or Path(f"report.{format}"), format=format, with_private=with_private)
     if as_json:
         print(json.dumps({"version": 1, "command": "report", "file": str(path), "private": with_private}))
     else:

@@ -82,5 +82,6 @@ def test_no_page_names_a_command_that_is_not_there() -> None:
     from kinfolk import cli
 
     known = {command.name or command.callback.__name__ for command in cli.app.registered_commands if command.callback}
+    known |= {str(group.name) for group in cli.app.registered_groups}
     for name in PAGES:
         assert set(re.findall(r"`kinfolk (\w+)", (DOCS / name).read_text())) <= known

@@ -28,13 +28,14 @@ FOLDS = 5
 @dataclass(frozen=True)
 class SelfSelect:
     """`aggregate` averages all candidates by their leave-one-out losses: best on average. `cautious` stays alone unless
-    a shared candidate wins by one standard error: fewest clients harmed. `alone` ignores the shared model.
+    a shared candidate wins by `margin` standard errors: fewest clients harmed. `alone` ignores the shared model.
 
     "Never worse than alone" cannot be promised: a client's own rows say nothing about directions that they do not span,
     so candidates may be at most `reach` times as far from the best model fitted alone as that is from zero.
     """
 
     reach: Value = 2.0
+    margin: Value = 2.0
     step_size: Value = 0.1
     """For models that are not linear, like `steps`."""
     rule: str = field(default="aggregate", metadata={"static": True})
@@ -64,7 +65,7 @@ class SelfSelect:
         held_losses = jnp.concatenate([held_losses, jnp.where(rows.mask, plain, 0)[None]])
         if self.rule == "cautious":
             winner = jnp.argmin(held_losses.sum(axis=1))
-            gain = _gain(rows, local_losses - held_losses[winner])
+            gain = _gain(rows, local_losses - held_losses[winner], self.margin)
             return trees.choose(gain > 0, trees.row(held, winner), local)
         models = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), alone, held)
         return _average(functions, rows, models, jnp.concatenate([alone_losses, held_losses]))
@@ -110,12 +111,12 @@ def _losses(model: Model, rows: Rows, outputs: Array) -> Array:
     return jnp.where(rows.mask, each, 0)
 
 
-def _gain(rows: Rows, differences: Array) -> Array:
-    """The mean of per-row differences, less one standard error."""
+def _gain(rows: Rows, differences: Array, margin: Value) -> Array:
+    """The mean of per-row differences, less `margin` standard errors."""
     count = jnp.maximum(rows.mask.sum(), 2).astype(jnp.float32)
     mean = jnp.where(rows.mask, differences, 0).sum() / count
     spread = jnp.where(rows.mask, jnp.square(differences - mean), 0).sum() / (count - 1)
-    return mean - jnp.sqrt(spread / count)
+    return mean - margin * jnp.sqrt(spread / count)
 
 
 def _within(local: Params, candidate: Params, reach: Value) -> Params:
