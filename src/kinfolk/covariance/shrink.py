@@ -2,7 +2,7 @@
 
 >>> import jax.numpy as jnp
 >>> w = jnp.array([[3.0], [0.1]])
->>> shrink_features(w, jnp.array([9.0, 0.01]), 1.0).ravel().tolist()
+>>> shrink_features(w, jnp.array([9.0, 0.01]), 1.0).ravel().round(3).tolist()
 [2.0, 0.0]
 """
 
