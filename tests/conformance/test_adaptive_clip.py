@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from worlds import tiny_federation, with_changed_client, world
 
 from kinfolk.privacy.calibration import terms_for
-from kinfolk.privacy.levels import client_level
+from kinfolk.privacy.levels import INBOX_KINDS, client_level
 from kinfolk.privacy.replay import replay
 from kinfolk.simulation.engine import count_uses
 
@@ -22,7 +22,8 @@ def test_replay_with_adaptive_clipping() -> None:
     w = world("mean_regularized", "client")
     level = replace(client_level(delta=1e-3, noise_multiplier=1.5), clip_quantile=0.5)
     data = tiny_federation()
-    terms = terms_for(level, data.ids, data.train.sizes, 4, {"update": np.ones((3, 1)), "mixture": np.zeros((3, 1))})
+    once = {kind: np.full((3, 1), int(kind == "update")) for kind in INBOX_KINDS["client"]}
+    terms = terms_for(level, data.ids, data.train.sizes, 4, once)
     terms = jax.tree.map(jnp.asarray, terms)
     counted = count_uses(w.plan, w.algorithm, terms, w.clients, range(3))
     assert counted["update"].sum() == 3
@@ -34,8 +35,8 @@ def test_replay_with_adaptive_clipping() -> None:
         with_changed_client(w.clients, 1, 0),
         target=w.plan.widths[0],
         rounds=3,
-        sizes={"update": 5, "mixture": 1},
-        uses={"update": 3, "mixture": 0},
+        sizes={"update": 5},
+        uses={kind: int(part.sum()) for kind, part in once.items()},
         key=jax.random.key(5),
     )
     assert problems == []

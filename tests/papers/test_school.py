@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from loading import benchmark
 
 pytestmark = pytest.mark.slow
 
@@ -32,20 +34,10 @@ BETTER = {("bounds", "local"): 0.06}
 """Where we are better than the prototype by more than the tolerance, and by how much at most."""
 
 
-def benchmark() -> ModuleType:
-    path = Path(__file__).parents[2] / "benchmarks" / "school.py"
-    spec = importlib.util.spec_from_file_location("school_benchmark", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("scaling", EXPECTED)
 @pytest.mark.usefixtures("school_data")
 def test_school_at_epsilon_6(scaling: str) -> None:
-    result = benchmark().measure(scaling, 6.0, 201, 5)
+    result = benchmark("school").measure(scaling, 6.0, 201, 5)
     for name, expected in EXPECTED[scaling].items():
         tolerance = max(0.0004, 0.03 * expected)
         lowest = expected - max(tolerance, BETTER.get((scaling, name), 0) * expected)

@@ -1,0 +1,53 @@
+"""School at client level: choosing for oneself is free, and as good as the best common strength in hindsight."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from loading import benchmark, need
+
+from kinfolk.building import as_sweep
+from kinfolk.experiment import DataChoice
+from kinfolk.measuring import gains
+from kinfolk.privacy.levels import client_level
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:delta")]
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_self_selection(epsilon: float) -> None:
+    need("school.npz")
+    study = benchmark("client_level")
+    level = client_level(epsilon, study.DELTA, clip=study.CLIP)
+    job = study.job_for(
+        "mean_regularized", {"solved": True, "strength": 0.1}, level, DataChoice("school", "as_published")
+    )
+    swept = replace(
+        as_sweep(job.algorithms[0], len(study.STRENGTHS)), strength=jnp.asarray(study.STRENGTHS, jnp.float32)
+    )
+    common = study.pooled(job, study.errors_of(job, *study.trained(job, swept))).mean(axis=1).min()
+    own, states = study.trained(job)
+    alone, aggregate, cautious = (
+        study.after(job, own, states, "self_select", rule=rule) for rule in ("alone", "aggregate", "cautious")
+    )
+    best = min(common, study.pooled(job, alone).mean())
+    assert study.pooled(job, aggregate).mean() <= 1.03 * best
+    assert study.pooled(job, aggregate).mean() < study.pooled(job, alone).mean()
+    assert gains(alone[0], cautious[0])["lost"] <= 0.1 * len(job.ids)
+
+
+def test_plain_privacy_for_all_models_is_useless_and_joint_privacy_is_not() -> None:
+    need("school.npz")
+    study = benchmark("client_level")
+    level, data = client_level(4.0, study.DELTA, clip=study.CLIP), DataChoice("school", "as_published")
+    plain, joint = (
+        study.pooled(job, study.errors_of(job, *study.trained(job))).mean()
+        for method in ("joint", "mean_regularized")
+        for job in [study.job_for(method, {"strength": 0.1, "step_size": study.STEP}, level, data)]
+    )
+    assert joint < 0.03
+    assert plain > 1
