@@ -50,7 +50,7 @@ def outputs_without(model: Model, rows: Any, fitted: Params, precision: Value) -
 
     def moved(reach: Array, first: Array, second: Array, output: Array) -> Array:
         return (
-            output + reach @ _eliminate(jnp.eye(len(first), dtype=reach.dtype) - second @ reach, first[:, None])[:, 0]
+            output + reach @ eliminate(jnp.eye(len(first), dtype=reach.dtype) - second @ reach, first[:, None])[0][:, 0]
         )
 
     return jax.vmap(moved)(reach, first, second, outputs)
@@ -63,18 +63,23 @@ def solve_positive(matrix: Array, right: Array) -> Array:
     for each other when several of them run side by side in a program on two cores.
     """
     columns = right if right.ndim == 2 else right[:, None]
-    found = _eliminate(matrix, columns) if len(matrix) <= SMALL else _conjugate_gradients(matrix, columns)
+    found = eliminate(matrix, columns)[0] if len(matrix) <= SMALL else _conjugate_gradients(matrix, columns)
     return found if right.ndim == 2 else found[:, 0]
 
 
-def _eliminate(matrix: Array, right: Array) -> Array:
-    """Elimination without pivots."""
+def eliminate(matrix: Array, right: Array) -> tuple[Array, Array]:
+    """The solution for several right sides, and half the logarithm of the determinant: elimination without pivots."""
 
-    def step(k: Array, joined: Array) -> Array:
-        row = joined[k] / joined[k, k]
-        return (joined - jnp.outer(joined[:, k], row)).at[k].set(row)
+    def step(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        joined, volume = state
+        pivot = joined[k, k]
+        row = joined[k] / pivot
+        joined = (joined - jnp.outer(joined[:, k], row)).at[k].set(row)
+        return joined, volume + jnp.log(jnp.abs(pivot)) / 2
 
-    return jax.lax.fori_loop(0, len(matrix), step, jnp.concatenate([matrix, right], axis=1))[:, len(matrix) :]
+    start = (jnp.concatenate([matrix, right], axis=1), jnp.zeros((), matrix.dtype))
+    joined, volume = jax.lax.fori_loop(0, len(matrix), step, start)
+    return joined[:, len(matrix) :], volume
 
 
 def _conjugate_gradients(matrix: Array, right: Array) -> Array:

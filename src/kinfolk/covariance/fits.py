@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.scipy.linalg import cho_factor, cho_solve
 
 from kinfolk.covariance.prior import Prior, spectra
+from kinfolk.solve import eliminate
 from kinfolk.types import Value
 
 NEWTON_STEPS = 8
@@ -77,11 +77,10 @@ def _by_rows(x: Array, y: Array, mask: Array, basis: Array, candidates: tuple[Ar
 
     def one(bulk: Array, spikes: Array) -> tuple[Array, Array, Array]:
         gram = bulk * plain + (rotated * spikes[None, :]) @ rotated.T + ridge * jnp.eye(x.shape[0], dtype=x.dtype)
-        factor = cho_factor(gram, lower=True)
-        inverse = cho_solve(factor, jnp.eye(x.shape[0], dtype=x.dtype))
+        inverse, volume = eliminate(gram, jnp.eye(x.shape[0], dtype=x.dtype))
         dual = inverse @ y
         model = bulk * (x.T @ dual) + basis @ (spikes[:, None] * (rotated.T @ dual))
-        volume = jnp.log(jnp.diag(factor[0])).sum() - (x.shape[0] - count) * jnp.log(ridge) / 2
+        volume = volume - (x.shape[0] - count) * jnp.log(ridge) / 2
         return model, dual / jnp.diag(inverse)[:, None], _evidence((y * dual).sum(axis=0), volume, count)
 
     return Fits(*jax.vmap(one)(*candidates))
@@ -95,11 +94,12 @@ def _by_features(x: Array, y: Array, mask: Array, basis: Array, candidates: tupl
     def one(bulk: Array, spikes: Array) -> tuple[Array, Array, Array]:
         root = jnp.sqrt(bulk + spikes)
         scaled = rotated * root[None, :]
-        factor = cho_factor(scaled.T @ scaled + ridge * jnp.eye(size, dtype=x.dtype), lower=True)
-        weights = cho_solve(factor, scaled.T @ y)
+        curvature = scaled.T @ scaled + ridge * jnp.eye(size, dtype=x.dtype)
+        solved, volume = eliminate(curvature, jnp.concatenate([scaled.T @ y, scaled.T], axis=1))
+        weights, inner = solved[:, : y.shape[1]], solved[:, y.shape[1] :]
         residual = y - scaled @ weights
-        leverage = (scaled * cho_solve(factor, scaled.T).T).sum(axis=1)
-        volume = jnp.log(jnp.diag(factor[0])).sum() + (count - size) * jnp.log(ridge) / 2
+        leverage = (scaled * inner.T).sum(axis=1)
+        volume = volume + (count - size) * jnp.log(ridge) / 2
         fit = (y * residual).sum(axis=0) / ridge
         return basis @ (root[:, None] * weights), residual / _rest(leverage), _evidence(fit, volume, count)
 
@@ -136,17 +136,17 @@ def _logistic(x: Array, y: Array, mask: Array, basis: Array, candidates: tuple[A
         def step(weights: Array, _: None) -> tuple[Array, None]:
             chance, hessian = curvature(weights)[::2]
             slope = scaled.T @ jnp.where(mask, chance - y[:, 0], 0) + ridge * weights
-            move = cho_solve(cho_factor(hessian, lower=True), slope)
+            move = eliminate(hessian, slope[:, None])[0][:, 0]
             return weights - move / jnp.maximum(1, jnp.linalg.norm(move) / 5), None
 
         weights, _ = jax.lax.scan(step, jnp.zeros(size, x.dtype), length=NEWTON_STEPS)
         chance, spread, hessian = curvature(weights)
-        factor = cho_factor(hessian, lower=True)
+        solved, volume = eliminate(hessian, scaled.T)
         logits = scaled @ weights
         loss = jnp.where(mask, jax.nn.softplus(logits) - y[:, 0] * logits, 0).sum()
-        volume = jnp.log(jnp.diag(factor[0])).sum() - size * jnp.log(ridge) / 2
+        volume = volume - size * jnp.log(ridge) / 2
         evidence = -loss - ridge * jnp.square(weights).sum() / 2 - volume
-        inner = (scaled * cho_solve(factor, scaled.T).T).sum(axis=1)
+        inner = (scaled * solved.T).sum(axis=1)
         without = logits + inner * (chance - y[:, 0]) / _rest(spread * inner)[:, 0]
         missed = jnp.where(mask, y[:, 0] - jax.nn.sigmoid(without), 0)
         return (basis @ (root * weights))[:, None], missed[:, None], evidence
