@@ -1,7 +1,7 @@
 """Client-level privacy on School and HAR: personal models under joint differential privacy.
 
     python benchmarks/client_level.py school [--training-share 0.8] [--json]
-    python benchmarks/client_level.py figure1 [--json]
+    python benchmarks/client_level.py figure1|figure1-femnist [--json]
     python benchmarks/client_level.py har [--json]
 
 Fixed before any test data was looked at, and the same for all methods: 20 rounds, all clients in every round, clip 0.3,
@@ -27,9 +27,10 @@ from kinfolk.afterwards.fine_tune import OBJECTIVES
 from kinfolk.afterwards.registry import build
 from kinfolk.algorithms.relation_regularized import RelationRegularized
 from kinfolk.building import as_array, as_sweep
+from kinfolk.data.femnist import femnist
 from kinfolk.data.files import load_arrays
 from kinfolk.data.school import CHECKSUM, HOME, from_matlab
-from kinfolk.experiment import DataChoice, Experiment, ModelChoice, Phase
+from kinfolk.experiment import DataChoice, Experiment, ModelChoice, Phase, Training
 from kinfolk.jobs import Job, prepare
 from kinfolk.measuring import gains
 from kinfolk.privacy.levels import PrivacyLevel, client_level, none
@@ -54,11 +55,11 @@ def job_for(method: str, options: dict[str, Any], level: PrivacyLevel, data: Dat
     )
 
 
-def trained(job: Job, algorithms: Any = None) -> tuple[Any, Any]:
+def trained(job: Job, algorithms: Any = None, seeds: int = SEEDS) -> tuple[Any, Any]:
     """Final states for every sweep point of `algorithms` (default: the job's own) and seed."""
     algorithms = as_sweep(job.algorithms[0]) if algorithms is None else algorithms
     points = jax.tree.leaves(algorithms)[0].shape[0]
-    numbers = jnp.arange(SEEDS, dtype=jnp.uint32)
+    numbers = jnp.arange(seeds, dtype=jnp.uint32)
     keys = jax.vmap(lambda n: jax.random.key(n, impl="threefry2x32"))(numbers)
     states = engine.start_all(job.plan, algorithms, keys)
     terms = as_sweep(job.terms, points)
@@ -148,6 +149,22 @@ def figure1() -> dict[str, Any]:
     return {"mse_x1000": found}
 
 
+def femnist_figure1() -> dict[str, Any]:
+    """The same on FEMNIST, small: 60 writers, at most 20 images each, a small CNN, 20 rounds, one seed; accuracy."""
+    data, found = [femnist(writers=60, most_images=20)], {}
+    levels = {f"epsilon {e:g}": client_level(e, DELTA, clip=CLIP) for e in (1.0, 4.0, 16.0)} | {"no privacy": none()}
+    for name, level in levels.items():
+        row = {}
+        for title, method in (("plain privacy for all models", "joint"), ("joint privacy", "mean_regularized")):
+            phase = Phase(method, ROUNDS, {"strength": 0.1, "step_size": STEP})
+            training = Training(batch_size=10, epochs=2)
+            model = ModelChoice("cnn", (8, 16))
+            job = prepare(Experiment(seed=0, model=model, training=training, privacy=level, phases=(phase,)), data)
+            row[title] = 1 - float(errors_of(job, *trained(job, seeds=1)).mean())
+        found[name] = row
+    return {"accuracy": found}
+
+
 def har() -> dict[str, Any]:
     """Mean client accuracy after fine-tuning, from the personal and from the shared model."""
     data, found = DataChoice("har"), {}
@@ -171,14 +188,18 @@ def har() -> dict[str, Any]:
     return {"accuracy": found}
 
 
+STUDIES: dict[str, Any] = {"school": school, "figure1": figure1, "figure1-femnist": femnist_figure1, "har": har}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("school", "figure1", "har"))
+    parser.add_argument("what", choices=tuple(STUDIES))
     parser.add_argument("--training-share", type=float, default=0.8)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    result = school(args.training_share) if args.what == "school" else figure1() if args.what == "figure1" else har()
+    study = STUDIES[args.what]
+    result = study(args.training_share) if args.what == "school" else study()
     print(json.dumps(result, indent=None if args.json else 1))
 
 

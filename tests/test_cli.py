@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,9 @@ def test_the_two_fixed_plans(kinfolk: Any) -> None:
     code, out, _ = kinfolk(*words.split())
     assert code == 0
     assert json.loads(out)["epsilon"] == pytest.approx(12.12, abs=0.01)
+    closed_form = 4 * (1000 * math.log(1 / 0.004878)) ** 0.5 / json.loads(out)["epsilon"]
+    assert json.loads(out)["noise_multiplier_by_theorem_1"] == pytest.approx(closed_form)
+    assert closed_form > 4 * 5, "without sampling, and by a bound: far more noise"
     words = "plan --level example --rows 10000 --batch 100 --steps 1000 --epsilon 1 --delta 1e-5 --json"
     answer = json.loads(kinfolk(*words.split())[1])
     assert answer["noise_multiplier"] == pytest.approx(1.415, abs=0.001)

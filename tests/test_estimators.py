@@ -151,6 +151,16 @@ def test_pipelines_and_cross_validation_pass_clients_on() -> None:
     assert scores.shape == (2,)
 
 
+@pytest.mark.slow
+def test_a_report_needs_the_run_directory(fitted: PersonalizedClassifier, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="give output="):
+        fitted.report(tmp_path / "report.html")
+    kept = classifier(output=tmp_path, method="local").fit(X, LABELS, clients=CLIENTS)
+    page = kept.report(tmp_path / "report.html").read_text()
+    assert "simulated" in page
+    assert kept.report(tmp_path / "report.md").read_text().startswith("#")
+
+
 def test_saved_models_come_back_and_predict_with_numpy_alone(fitted: PersonalizedClassifier, tmp_path: Path) -> None:
     from safetensors.numpy import load_file
 

@@ -90,6 +90,15 @@ class _Personalized(BaseEstimator):
         check_is_fitted(self, "privacy_")
         return text(self.privacy_)
 
+    def report(self, path: str | Path, *, with_private: bool = False) -> Path:
+        """Writes the report on the fit, as `kinfolk report` does: HTML, Markdown or PDF by the file's ending."""
+        check_is_fitted(self, "models_")
+        if self.run_ is None:
+            raise ValueError("report() reads the run directory, which was not kept: give output='runs' and fit again")
+        from kinfolk.report import write_report
+
+        return write_report([self.run_], Path(path), format=Path(path).suffix[1:], with_private=with_private)
+
     def save(self, folder: str | Path) -> Path:
         """Writes all clients' models: safetensors, JSON, and a script that predicts with NumPy alone."""
         check_is_fitted(self, "models_")
