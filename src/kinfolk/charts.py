@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 680, 380, 62, 190, 44, 48
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 380, 62, 260, 44, 48
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888", "#222222", "#ee7733", "#009988")
 """Tell apart with any kind of colour vision; lines are also marked by shape."""
 Points = Sequence[tuple[float, float]]
@@ -52,11 +52,17 @@ def _axis(values: Sequence[float], begin: float, end: float, log: bool):
 
 
 def _ticks(values: Sequence[float], log: bool) -> list[float]:
+    """The values themselves where there are few, else round numbers among them."""
     low, high = min(values), max(values)
+    found = sorted(set(values))
+    if len(found) <= 6 or high <= low:
+        return found
     if log:
-        found = sorted(set(values))
-        return found if len(found) <= 8 else [low * (high / low) ** (n / 5) for n in range(6)]
-    return [low + (high - low) * n / 5 for n in range(6)] if high > low else [low]
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        return [x for power in powers for x in (10.0**power, 2 * 10.0**power, 5 * 10.0**power) if low <= x <= high]
+    power = 10.0 ** math.floor(math.log10((high - low) / 4))
+    step = next(s * power for s in (1, 2, 5, 10) if (high - low) / (s * power) <= 6)
+    return [n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _frame(across: str, up: str) -> list[str]:
