@@ -56,6 +56,7 @@ def test_probabilities_are_needed_for_divergences() -> None:
         FineTuneAfterwards(objective="symmetric_kl")(common, common, gate)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["aggregate", "cautious"])
 def test_a_good_shared_model_is_used_and_a_bad_one_is_not(rule: str) -> None:
     """Few rows, many of them needed: a shared model that is right helps; one that is wrong is left alone."""
@@ -73,6 +74,7 @@ def test_a_good_shared_model_is_used_and_a_bad_one_is_not(rule: str) -> None:
     assert losses["bad"] < 1.3 * losses["alone"] + 1e-3
 
 
+@pytest.mark.slow
 def test_deep_models_select_by_folds() -> None:
     gate = gate_for(models.mlp(3, 2, (4,)), rows=40)
     common = gate.model.init(jax.random.key(1))
@@ -96,6 +98,7 @@ def small(**changes: object) -> Experiment:
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", AFTERWARDS)
 def test_a_run_ends_with_it(method: str, tmp_path: Path) -> None:
     plain = train.run(small(), tmp_path)

@@ -35,6 +35,7 @@ def small() -> Experiment:
     return Experiment(seed=3, seeds=2, privacy=level, phases=phases, training=Training(tail=0.3), afterwards=after)
 
 
+@pytest.mark.slow
 def test_an_exported_job_gives_the_same_models_and_is_charged_before(tmp_path: Path) -> None:
     here = train.run(small(), tmp_path / "here")
     there = carrying.export(small(), tmp_path / "there")
@@ -56,6 +57,7 @@ def test_an_exported_job_gives_the_same_models_and_is_charged_before(tmp_path: P
     assert there.metrics()[-1]["error"] == pytest.approx(here.metrics()[-1]["error"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_result_that_used_more_than_was_charged_is_not_taken(tmp_path: Path) -> None:
     run = carrying.export(small(), tmp_path)
     job, result = run.private / "job.npz", tmp_path / "result.npz"

@@ -42,6 +42,7 @@ def test_the_tail_average_is_the_mean_of_the_last_models() -> None:
     np.testing.assert_allclose(average, np.mean(seen[3:], axis=0), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_tail_average_is_free_and_helps_against_noise(tmp_path: Path) -> None:
     last = train.run(small(), tmp_path)
     mean = train.run(small(training=Training(tail=0.5)), tmp_path)
@@ -49,6 +50,7 @@ def test_the_tail_average_is_free_and_helps_against_noise(tmp_path: Path) -> Non
     assert mean.metrics()[-1]["error"] < last.metrics()[-1]["error"]
 
 
+@pytest.mark.slow
 def test_weights_by_precision_follow_each_clients_own_noise() -> None:
     job = prepare(small(training=Training(weights="precision")))
     weights = np.asarray(job.clients.weights)[0]
@@ -61,6 +63,7 @@ def test_weights_by_precision_follow_each_clients_own_noise() -> None:
         prepare(small(privacy=client_level(epsilon=4), training=Training(weights="precision")))
 
 
+@pytest.mark.slow
 def test_pooled_data_are_everybodys_and_never_released(tmp_path: Path) -> None:
     data = synthetic_schools()
     together = pooled(data)

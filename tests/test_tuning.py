@@ -21,6 +21,8 @@ from kinfolk.privacy.release import PrivacyError
 from kinfolk.theory import tuning as theory
 from kinfolk.tuning import Tuning, Winner, calibrated, expectation, scoring, split, tune
 
+pytestmark = pytest.mark.slow
+
 EXPERIMENT = Experiment(
     seed=0,
     privacy=example_level(5.0, 1e-3),

@@ -27,6 +27,8 @@ from kinfolk.privacy.release import PrivacyError, new_meter
 from kinfolk.simulation import engine
 from kinfolk.train import run
 
+pytestmark = pytest.mark.slow
+
 AUTO = Phase("mean_regularized", 40, {"strength": "auto", "step_size": 0.3})
 
 

@@ -59,6 +59,7 @@ def test_shares_of_unequal_rounds_add_inverse_variances() -> None:
     assert 0.998 * 2 <= sampled.spent(third) <= 2.0
 
 
+@pytest.mark.slow
 def test_a_release_with_a_schedule_draws_noise_of_each_rounds_size(tmp_path: Path) -> None:
     """The noise on the tape must be that of the round: the mean moves by noise alone when nobody has a say."""
     level = client_level(epsilon=0.05, delta=1e-3, noise_factor=0.25)
@@ -122,6 +123,7 @@ def test_adaptive_noise_has_the_size_that_is_paid_for() -> None:
     assert np.log(memories).std() > 0, "the count is noisy too"
 
 
+@pytest.mark.slow
 def test_adaptive_clipping_costs_what_fixed_clipping_costs_and_passes_the_checks(tmp_path: Path) -> None:
     level = client_level(epsilon=4, delta=1e-3, clip=20.0)
     fixed = Experiment(seed=0, privacy=level, phases=(Phase("fedavg", 8),))
@@ -200,6 +202,7 @@ def test_units_take_turns() -> None:
     assert np.allclose(seen.mean(axis=0), turns.rate)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["example", "client"])
 def test_a_run_with_correlated_noise_pays_once_at_the_start(unit: str, tmp_path: Path) -> None:
     pytest.importorskip("jax_privacy")
@@ -227,6 +230,7 @@ def test_two_half_finished_runs_with_correlated_noise_pay_twice() -> None:
     assert twice == accounting.epsilon([(Cost("gaussian", 2.0), 2)], 1e-5)
 
 
+@pytest.mark.slow
 def test_what_does_not_go_together_is_refused() -> None:
     for options in ({"noise_bands": 0}, {"noise_bands": 2, "noise_power": 1.0}, {"clip_quantile": 1.5}):
         with pytest.raises(ValueError, match=next(iter(options))):
