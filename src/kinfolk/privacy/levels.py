@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kinfolk.privacy.gates import CHOICE, GRADIENT, MIXTURE, SECOND_MOMENT, SQUARES, UPDATE
-from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, RELATIONS, Chooser, ExactSum, Mechanism
+from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, RELATIONS, Chooser, Mechanism, NoisySum
 from kinfolk.types import Value
 
 LEVELS = ("example", "client", "none")
@@ -180,7 +180,7 @@ class Terms:
         """The terms of one round. Engines ask for them before the round; algorithms cannot."""
 
         def scheduled(mechanism: Mechanism) -> Mechanism:
-            if isinstance(mechanism, ExactSum):
+            if not isinstance(mechanism, NoisySum):
                 return mechanism
             noise, clip = (
                 jnp.asarray(factors).at[number].get(mode="clip") for factors in (self.noise_factors, self.clip_factors)

@@ -314,7 +314,8 @@ class ExactMin:
         return []
 
 
-Mechanism = GaussianSum | LaplaceSum | AdaptiveSum | CorrelatedSum | ExactSum
+NoisySum = GaussianSum | AdaptiveSum | CorrelatedSum | LaplaceSum
+Mechanism = NoisySum | ExactSum
 """What stands at a gate: called with a kind of release, a meter, what to sum, its public arguments, the units (whose
 leading axis is the privacy unit), a mask and an `active` flag, it returns the (noisy) sum and the meter, with one more
 use if it was private. `costs` has the cost of one use for each party; it is empty when there is nothing to pay for.
