@@ -39,6 +39,7 @@ from kinfolk.privacy.mechanisms import Cost
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),  # a child only asks to end with its parent
     pytest.mark.skipif(find_spec("flwr") is None, reason="Flower is not installed: pip install 'kinfolk[flower]'"),
 ]
 ROUNDS, PAID_ROUNDS, ROUND_SECONDS = 20, 6, 25.0
