@@ -16,11 +16,17 @@ CORE = ("mean_regularized",)
 """The algorithm whose conformance is checked before every commit; the others' in the full run."""
 
 
+WHOLE = ("deploy", "covariance", "report", "theory")
+"""Folders that only the full run looks into."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests under a tier's folder carry its marker."""
     for item in items:
         name = getattr(getattr(item, "callspec", None), "params", {}).get("name")
         if "conformance" in Path(item.fspath).parts and name is not None and name not in CORE:
+            item.add_marker("slow")
+        if Path(item.fspath).parent.name in WHOLE:
             item.add_marker("slow")
         for tier in ("conformance", "privacy", "papers", "deploy"):
             if tier in Path(item.fspath).parts:
