@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from covariance_methods import Repetitions
 
+from kinfolk import charts
 from kinfolk.covariance import picture
 from kinfolk.covariance.iterative import WARNING, Iterative
 from kinfolk.covariance.one_shot import in_chunks
@@ -331,7 +332,11 @@ def support_picture(repetitions: int) -> dict[str, Any]:
 
 
 def draw(name: str, title: str, across: str, x: Any, curves: dict[str, list[float]]) -> None:
-    (PICTURES / f"{name}.svg").write_text(picture.lines(title, across, "test error / variance", x, curves))
+    """Curves on logarithmic axes; what is far off is cut at twenty times the median."""
+    most = 20 * float(np.median([value for curve in curves.values() for value in curve]))
+    series = {key: [(a, min(b, most)) for a, b in zip(x, curve, strict=True)] for key, curve in curves.items()}
+    svg = charts.lines(title, series, across, "test error / variance", log_across=True, log_up=True)
+    (PICTURES / f"{name}.svg").write_text(svg)
 
 
 PARTS: dict[str, Callable[[int], dict[str, Any]]] = {

@@ -22,13 +22,16 @@ ROWS = [
 def test_the_picture_shows_every_point_in_its_place() -> None:
     root = ElementTree.fromstring(privacy_utility(ROWS))
     space = "{http://www.w3.org/2000/svg}"
-    points = [(float(c.attrib["cx"]), float(c.attrib["cy"])) for c in root.iter(f"{space}circle")]
+    moves = [g.attrib["transform"] for g in root.iter(f"{space}g") if g.attrib["class"] == "point"]
+    points = [tuple(map(float, move[len("translate(") : -1].split())) for move in moves]
     assert len(points) == 4
     (x0, y0), (x1, y1), (x2, y2), (x3, y3) = points
     assert x0 == x2 < x1 == x3
     assert y0 < y2  # a larger error is higher up
     assert y0 < y1
-    assert y2 < y3 < 300
+    assert y2 < y3 < 380
+    whiskers = [line for line in root.iter(f"{space}line") if line.attrib["x1"] == line.attrib["x2"]]
+    assert len(whiskers) == 4 + 1, "one for each point, and the axis"
     assert "a<b" in [text.text for text in root.iter(f"{space}text")]
 
 
@@ -50,7 +53,7 @@ def test_several_methods_and_budgets_on_a_table(command: Any, tmp_path: Path, mo
     found = [(row["method"], row["budget"]) for row in answer["results"]]
     assert found == [("local", 1), ("local", 4), ("mean_regularized", 1), ("mean_regularized", 4)]
     assert all(row["epsilon"] <= row["budget"] and row["simulated"] for row in answer["results"])
-    assert Path(answer["picture"]).read_text().count("<circle") == 4
+    assert Path(answer["picture"]).read_text().count('class="point"') == 4
 
 
 def test_the_automatic_choice_follows_the_theory() -> None:

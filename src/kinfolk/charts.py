@@ -9,34 +9,53 @@ from html import escape
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 380, 62, 260, 44, 48
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888", "#222222", "#ee7733", "#009988")
 """Tell apart with any kind of colour vision; lines are also marked by shape."""
-Points = Sequence[tuple[float, float]]
+Points = Sequence[tuple[float, ...]]
+"""Pairs (across, up); a third number is how far a whisker reaches up and down."""
 
 
 def lines(
-    title: str, series: Mapping[str, Points], across: str, up: str, *, log_across: bool = False, log_up: bool = False
+    title: str,
+    series: Mapping[str, Points],
+    across: str,
+    up: str,
+    *,
+    log_across: bool = False,
+    log_up: bool = False,
+    marks: Mapping[str, tuple[float, float]] | None = None,
 ) -> str:
-    """One line per entry of `series`, named at the right; points that are not finite are left out."""
-    kept = {
-        name: [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)] for name, points in series.items()
-    }
-    everything = [point for points in kept.values() for point in points] or [(1.0, 1.0)]
-    place_x = _axis([x for x, _ in everything], LEFT, WIDTH - RIGHT, log_across)
-    place_y = _axis([y for _, y in everything], HEIGHT - BOTTOM, TOP, log_up)
+    """One line per entry of `series`, named at the right; `marks` are single points with a label beside them.
+
+    Points that are not finite, or not positive on a logarithmic axis, are left out.
+    """
+
+    def shown(point: tuple[float, ...]) -> bool:
+        x, y = point[:2]
+        return math.isfinite(x) and math.isfinite(y) and (x > 0 or not log_across) and (y > 0 or not log_up)
+
+    kept = {name: [point for point in points if shown(point)] for name, points in series.items()}
+    everything = [point for points in kept.values() for point in points] + list((marks or {}).values()) or [(1.0, 1.0)]
+    wide, high = [point[0] for point in everything], [point[1] for point in everything]
+    place_x = _axis(wide, LEFT, WIDTH - RIGHT, log_across)
+    place_y = _axis(high, HEIGHT - BOTTOM, TOP, log_up)
     parts = _frame(across, up)
-    for x in _ticks([x for x, _ in everything], log_across):
+    for x in _ticks(wide, log_across):
         parts.append(_text(place_x(x), HEIGHT - BOTTOM + 16, f"{x:.3g}", anchor="middle"))
-    for y in _ticks([y for _, y in everything], log_up):
+    for y in _ticks(high, log_up):
         parts.append(_text(LEFT - 6, place_y(y) + 4, f"{y:.3g}", anchor="end"))
-        parts.append(
-            f'<line x1="{LEFT}" y1="{place_y(y):.1f}" x2="{WIDTH - RIGHT}" y2="{place_y(y):.1f}" stroke="#eee"/>'
-        )
+        parts.append(_line(LEFT, place_y(y), WIDTH - RIGHT, place_y(y), "#eee"))
     for number, (name, points) in enumerate(kept.items()):
         colour = COLOURS[number % len(COLOURS)]
-        path = " ".join(f"{place_x(x):.1f},{place_y(y):.1f}" for x, y in points)
+        path = " ".join(f"{place_x(p[0]):.1f},{place_y(p[1]):.1f}" for p in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
-        parts += [_mark(number, place_x(x), place_y(y), colour, f"{name}: {x:.4g}, {y:.4g}") for x, y in points]
-        parts.append(_mark(number, WIDTH - RIGHT + 16, TOP + 18 * number, colour, name))
+        for x, y, *spread in points:
+            if spread and spread[0] > 0 and not log_up:
+                parts.append(_line(place_x(x), place_y(y - spread[0]), place_x(x), place_y(y + spread[0]), colour))
+            parts.append(_mark("point", number, place_x(x), place_y(y), colour, f"{name}: {x:.4g}, {y:.4g}"))
+        parts.append(_mark("key", number, WIDTH - RIGHT + 16, TOP + 18 * number, colour, name))
         parts.append(_text(WIDTH - RIGHT + 28, TOP + 4 + 18 * number, name))
+    for name, (x, y) in (marks or {}).items():
+        parts.append(_mark("point", 0, place_x(x), place_y(y), "#222", f"{name}: {x:.4g}, {y:.4g}"))
+        parts.append(_text(place_x(x), place_y(y) + 18, name, anchor="middle"))
     height = max(HEIGHT, TOP + 18 * len(kept) + 20)
     return _page(title, height, parts)
 
@@ -67,22 +86,26 @@ def _ticks(values: Sequence[float], log: bool) -> list[float]:
 
 def _frame(across: str, up: str) -> list[str]:
     return [
-        f'<line x1="{LEFT}" y1="{HEIGHT - BOTTOM}" x2="{WIDTH - RIGHT}" y2="{HEIGHT - BOTTOM}" stroke="#222"/>',
-        f'<line x1="{LEFT}" y1="{TOP}" x2="{LEFT}" y2="{HEIGHT - BOTTOM}" stroke="#222"/>',
+        _line(LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM, "#222"),
+        _line(LEFT, TOP, LEFT, HEIGHT - BOTTOM, "#222"),
         _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, across, anchor="middle"),
         f'<text transform="translate(14 {(TOP + HEIGHT - BOTTOM) / 2:.0f}) rotate(-90)" text-anchor="middle">'
         f"{escape(up)}</text>",
     ]
 
 
-def _mark(number: int, x: float, y: float, colour: str, about: str) -> str:
-    shape = (
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.2"',
-        f'<rect x="{x - 3:.1f}" y="{y - 3:.1f}" width="6" height="6"',
-        f'<path d="M{x:.1f} {y - 4:.1f} l4 7 h-8 z"',
-    )[number % 3]
-    tag = shape.split(" ", 1)[0][1:]
-    return f'{shape} fill="{colour}"><title>{escape(about)}</title></{tag}>'
+def _mark(role: str, number: int, x: float, y: float, colour: str, about: str) -> str:
+    shape = ('<circle r="3.2"/>', '<rect x="-3" y="-3" width="6" height="6"/>', '<path d="M0 -4 l4 7 h-8 z"/>')[
+        number % 3
+    ]
+    return (
+        f'<g class="{role}" transform="translate({x:.1f} {y:.1f})" fill="{colour}">'
+        f"{shape}<title>{escape(about)}</title></g>"
+    )
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"/>'
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start") -> str:

@@ -49,10 +49,10 @@ def strength_plan(
     clients: int, examples: int, sigma: float, tau: float, epsilon: float, delta: float | None, clip: float
 ) -> tuple[dict[str, Any], str]:
     """The plan as plain values, and its picture. The noise is calibrated exactly, for one release."""
+    from kinfolk import charts
     from kinfolk.privacy import accounting
     from kinfolk.theory import tuning
     from kinfolk.theory.mean_estimation import Problem
-    from kinfolk.theory.picture import lines
 
     delta = accounting.default_delta(examples) if delta is None else delta
     if not clip > 0:
@@ -90,7 +90,8 @@ def strength_plan(
     }
     title = f"Error against strength: K={clients}, n={examples}, sigma={sigma:g}, tau={tau:g}, epsilon={epsilon:g}"
     marks = {"best": (problem.best_strength, problem.best_error)} if math.isfinite(problem.best_strength) else None
-    return values, lines(title, series, across="strength", up="mean squared error", marks=marks)
+    axes = {"log_across": True, "log_up": True}
+    return values, charts.lines(title, series, "strength", "mean squared error", marks=marks, **axes)
 
 
 def _advice(best: float, local: float, averaging: float, tuned: float) -> str:

@@ -10,11 +10,10 @@ from kinfolk.covariance import picture
 from kinfolk.covariance.theory import published_delta
 
 
-def test_pictures_are_well_formed() -> None:
-    curves = {"one": [0.1, 0.05, 0.01], "far off": [1e9, 1e8, 1e7]}
-    for svg in (picture.lines("A title", "epsilon", "error", (0.1, 1.0, 10.0), curves), picture.supports(count=50)):
-        assert ElementTree.fromstring(svg).tag.endswith("svg")
-        assert "nan" not in svg
+def test_the_picture_is_well_formed() -> None:
+    svg = picture.supports(count=50)
+    assert ElementTree.fromstring(svg).tag.endswith("svg")
+    assert "nan" not in svg
     assert svg.count("<circle") == 200
 
 

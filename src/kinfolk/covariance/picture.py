@@ -1,46 +1,12 @@
-"""Pictures of covariance sharing, as self-contained SVG files."""
+"""The picture of why the published noise of covariance sharing is not private."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 
-from kinfolk.privacy.picture import HEIGHT, MARGIN, WIDTH, _page, _text
+from kinfolk.privacy.picture import ABSENT, HEIGHT, PRESENT, WIDTH, _page, _text
 
-COLOURS = ("#4477aa", "#cc6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#555555", "#999933", "#ee8866", "#000000")
-
-
-def lines(
-    title: str, across: str, up: str, x: Sequence[float], curves: Mapping[str, Sequence[float]], *, log_y: bool = True
-) -> str:
-    """Curves over a common, logarithmic x axis. A curve that leaves the picture is cut at its edge."""
-    values = np.array([list(curve) for curve in curves.values()], float)
-    finite = values[np.isfinite(values) & (values > 0)]
-    low, high = float(finite.min()) * 0.9, min(float(finite.max()), 20 * float(np.median(finite))) * 1.1
-    scale = np.log10 if log_y else np.asarray
-    right = WIDTH - 200
-
-    def place(value: float, at: float) -> tuple[float, float]:
-        first, last = np.log10(x[0]), np.log10(x[-1])
-        share = (np.log10(value) - first) / max(float(last - first), 1e-9)
-        level = (scale(np.clip(at, low, high)) - scale(low)) / (scale(high) - scale(low))
-        return MARGIN + share * (right - MARGIN), HEIGHT - MARGIN - float(level) * (HEIGHT - 2 * MARGIN)
-
-    parts = [
-        f'<line x1="{MARGIN}" y1="{HEIGHT - MARGIN}" x2="{right}" y2="{HEIGHT - MARGIN}" stroke="#222"/>',
-        f'<line x1="{MARGIN}" y1="{MARGIN}" x2="{MARGIN}" y2="{HEIGHT - MARGIN}" stroke="#222"/>',
-        _text(MARGIN, HEIGHT - 8, f"across: {across} (logarithmic); up: {up}{' (logarithmic)' if log_y else ''}"),
-    ]
-    parts += [_text(place(value, low)[0] - 8, HEIGHT - MARGIN + 14, f"{value:g}") for value in x]
-    for level in np.geomspace(low, high, 4) if log_y else np.linspace(low, high, 4):
-        parts.append(_text(4, place(x[0], float(level))[1] + 4, f"{level:.3g}"))
-    for number, (name, curve) in enumerate(curves.items()):
-        colour = COLOURS[number % len(COLOURS)]
-        points = " ".join("{:.1f},{:.1f}".format(*place(a, b)) for a, b in zip(x, curve, strict=True) if b > 0)
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts.append(_text(right + 8, MARGIN + 16 * number, name, colour))
-    return _page(title, HEIGHT, parts)
+COLOURS = (ABSENT, PRESENT)
 
 
 def supports(seed: int = 0, count: int = 400, epsilon: float = 0.5) -> str:
@@ -71,7 +37,7 @@ def supports(seed: int = 0, count: int = 400, epsilon: float = 0.5) -> str:
 
         parts.append(_text(left + 30, 48, name))
         for row, (cloud, colour, label) in enumerate(
-            zip(clouds, COLOURS[:2], ("without the client", "with it"), strict=True)
+            zip(clouds, COLOURS, ("without the client", "with it"), strict=True)
         ):
             y = 90 + 90 * row
             parts.append(_text(left + 30, y - 26, label, colour))
