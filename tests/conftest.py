@@ -1,7 +1,9 @@
 """Stricter than JAX: no silent promotion of types or ranks. Real data where it is there."""
 
+import gc
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for tier in ("conformance", "privacy", "papers", "deploy"):
             if tier in Path(item.fspath).parts:
                 item.add_marker(tier)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_programs() -> Iterator[None]:
+    """Compiled programs hold memory maps, of which a process may have 65 530: one process for all tests runs out."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)
