@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from kinfolk import models, trees
+from kinfolk.building import build_model
+from kinfolk.experiment import ConfigError, ModelChoice
 from kinfolk.privacy import clipping
 from kinfolk.types import Model
 
@@ -26,6 +28,7 @@ MODELS = {
     "mlp": (models.mlp(6, 4, (7, 5)), (6,), "classes"),
     "mlp regression": (models.mlp(6, 1, (7,), "number"), (6,), "number"),
     "cnn": (image_model(), (8, 8, 2), "classes"),
+    "cnn_small": (models.cnn_small(14, 4), (14, 14, 1), "classes"),
 }
 
 
@@ -125,3 +128,32 @@ def test_named_networks_have_the_expected_sizes() -> None:
     assert sizes["linear"] == 7
     assert sizes["softmax"] == 28
     assert trees.size(jax.eval_shape(models.cnn(28, 10).init, KEY)) == 160 + 16 * 9 * 32 + 32 + 25 * 32 * 10 + 10
+
+
+@pytest.mark.parametrize(("name", "size"), [("cnn_paper", 115_646), ("cnn_leaf", 1_690_046)])
+def test_networks_of_the_literature(name: str, size: int) -> None:
+    model = build_model(ModelChoice(name), (28, 28, 1), "classes", 62)
+    assert trees.size(jax.eval_shape(model.init, KEY)) == size
+    image = jax.ShapeDtypeStruct((28, 28, 1), jnp.float32)
+    assert jax.eval_shape(model.predict, jax.eval_shape(model.init, KEY), image).shape == (62,)
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome"), [("linear", "number"), ("logistic", "binary"), ("softmax", "classes"), ("mlp", "classes")]
+)
+def test_models_of_vectors_take_images_too(name: str, outcome: str) -> None:
+    model, flat = (build_model(ModelChoice(name), shape, outcome, 4) for shape in ((3, 2, 1), (6,)))
+    params = params_of(flat)
+    x = jax.random.normal(KEY, (3, 2, 1))
+    np.testing.assert_array_equal(model.predict(({}, *params), x), flat.predict(params, x.reshape(-1)))  # type: ignore[misc]
+
+
+def test_a_model_that_does_not_fit_says_so() -> None:
+    with pytest.raises(ConfigError, match=r"'cnn_paper' needs square images .* shape \(28, 14, 1\)"):
+        build_model(ModelChoice("cnn_paper"), (28, 14, 1), "classes", 62)
+    with pytest.raises(ConfigError, match=r"cnn_paper.*leave nothing of these images"):
+        build_model(ModelChoice("cnn_paper"), (8, 8, 1), "classes", 62)
+    with pytest.raises(ConfigError, match="'cnn_small' predicts classes, but the data holds number"):
+        build_model(ModelChoice("cnn_small"), (8, 8, 1), "number", 0)
+    with pytest.raises(ConfigError, match=r"'forest' is not one of linear, .*cnn_small"):
+        build_model(ModelChoice("forest"), (3,), "number", 0)

@@ -16,26 +16,41 @@ from kinfolk.algorithms.registry import resolve
 from kinfolk.experiment import ConfigError, Experiment, ModelChoice, Phase
 from kinfolk.types import Afterwards, Algorithm, Model
 
+NAMES = ("linear", "logistic", "softmax", "mlp", "cnn", *models.NETWORKS)
+
 
 def build_model(choice: ModelChoice, shape: tuple[int, ...], outcome: str, classes: int) -> Model:
     """The model of that name, for examples of this shape and outcomes as the data has them."""
-    features = math.prod(shape)
+    if choice.name not in NAMES:
+        raise ConfigError(f"model={choice.name!r} is not one of {', '.join(NAMES)}")
     wanted = {"linear": "number", "logistic": "binary"}.get(choice.name, "classes")
-    if choice.name in ("linear", "logistic", "softmax", "cnn") and outcome != wanted:
+    if choice.name != "mlp" and outcome != wanted:
         raise ConfigError(f"model={choice.name!r} predicts {wanted}, but the data holds {outcome}")
+    if choice.name.startswith("cnn"):
+        return _image_model(choice, shape, classes)
+    features = math.prod(shape)
     if choice.name == "linear":
-        return models.linear(features)
-    if choice.name == "logistic":
-        return models.logistic(features)
-    if choice.name == "softmax":
-        return models.softmax(features, classes)
-    if choice.name == "mlp":
-        return models.mlp(features, max(1, classes), choice.hidden, outcome)
-    if choice.name == "cnn":
-        if len(shape) != 3:
-            raise ConfigError(f"model='cnn' needs images (height, width, channels), and an example has shape {shape}")
-        return models.cnn(shape[0], classes, choice.hidden, inputs=shape[2])
-    raise ConfigError(f"model={choice.name!r} is not one of linear, logistic, softmax, mlp, cnn")
+        model = models.linear(features)
+    elif choice.name == "logistic":
+        model = models.logistic(features)
+    elif choice.name == "softmax":
+        model = models.softmax(features, classes)
+    else:
+        model = models.mlp(features, max(1, classes), choice.hidden, outcome)
+    return model if len(shape) == 1 else models.sequential((models.Flatten(), *model.layers), outcome)
+
+
+def _image_model(choice: ModelChoice, shape: tuple[int, ...], classes: int) -> Model:
+    if len(shape) != 3 or shape[0] != shape[1]:
+        raise ConfigError(
+            f"model={choice.name!r} needs square images (height, width, channels), and an example has shape {shape}"
+        )
+    try:
+        if choice.name == "cnn":
+            return models.cnn(shape[0], classes, choice.hidden, inputs=shape[2])
+        return models.NETWORKS[choice.name](shape[0], classes, shape[2])
+    except ValueError as error:
+        raise ConfigError(f"model={choice.name!r}: {error}") from None
 
 
 def build_algorithm(phase: Phase, level: str) -> Algorithm:

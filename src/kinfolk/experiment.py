@@ -55,7 +55,7 @@ class Afterwards:
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """Which model: linear, logistic, softmax, mlp or cnn."""
+    """Which model: linear, logistic, softmax, mlp, cnn, or a network of fixed widths (see `models.NETWORKS`)."""
 
     name: str = "linear"
     hidden: tuple[int, ...] = (64,)

@@ -176,13 +176,43 @@ def mlp(features: int, outputs: int, hidden: tuple[int, ...] = (64,), outcome: s
     return sequential((*layers, Dense(widths[-1], outputs)), outcome)
 
 
-def cnn(side: int, classes: int, channels: tuple[int, ...] = (16, 32), width: int = 3, inputs: int = 1) -> Model:
-    """Convolutions of `width`, each followed by 2x2 pooling, then one linear layer, on square images."""
+def cnn(
+    side: int,
+    classes: int,
+    channels: tuple[int, ...] = (16, 32),
+    width: int = 3,
+    inputs: int = 1,
+    padding: str = "VALID",
+    hidden: tuple[int, ...] = (),
+) -> Model:
+    """Convolutions of `width`, each followed by 2x2 pooling, then dense layers, on square images."""
     layers: list[Layer] = []
     for outputs in channels:
-        layers += [Conv(inputs, outputs, width), Relu(), MaxPool(2)]
-        inputs, side = outputs, (side - width + 1) // 2
-    return sequential((*layers, Flatten(), Dense(side * side * inputs, classes)), "classes")
+        layers += [Conv(inputs, outputs, width, padding), Relu(), MaxPool(2)]
+        inputs, side = outputs, (side if padding == "SAME" else side - width + 1) // 2
+    if side < 1:
+        raise ValueError(f"{len(channels)} convolutions of width={width} leave nothing of these images: use fewer")
+    dense = mlp(side * side * inputs, classes, hidden)
+    return sequential((*layers, Flatten(), *dense.layers), "classes")
+
+
+def cnn_paper(side: int, classes: int, inputs: int = 1) -> Model:
+    """What Hu, Wu and Smith train on FEMNIST: 115 646 weights there."""
+    return cnn(side, classes, (32, 64), 5, inputs)
+
+
+def cnn_leaf(side: int, classes: int, inputs: int = 1) -> Model:
+    """LEAF's network for FEMNIST: padded convolutions and 512 hidden units, 1 690 046 weights there."""
+    return cnn(side, classes, (32, 64), 5, inputs, "SAME", (512,))
+
+
+def cnn_small(side: int, classes: int, inputs: int = 1) -> Model:
+    """A network that compiles and runs in no time, for tests."""
+    return cnn(side, classes, (4, 8), 3, inputs)
+
+
+NETWORKS = {"cnn_paper": cnn_paper, "cnn_leaf": cnn_leaf, "cnn_small": cnn_small}
+"""Networks with fixed widths, by name: functions of an image's side, the classes and the image's channels."""
 
 
 def error(model: Model, output: Array, y: Array) -> Array:

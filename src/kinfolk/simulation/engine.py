@@ -1,8 +1,8 @@
 """The resident engine: a whole run as one compiled program.
 
-Clients are vectorised in blocks of similar size, seeds and sweep points are vectorised around them, and rounds are a
-loop inside the program, whose bounds are arguments: any number of rounds runs without compiling again, and results do
-not depend on how the rounds are divided into chunks.
+Clients are vectorised in blocks of similar size, seeds and sweep points are vectorised around them (large models take
+turns instead, see `mapping.py`), and rounds are a loop inside the program, whose bounds are arguments: any number of
+rounds runs without compiling again, and results do not depend on how the rounds are divided into chunks.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
 from kinfolk.privacy.mechanisms import Sampling
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
 from kinfolk.simulation.cohorts import Cohort, draw_cohort
+from kinfolk.simulation.mapping import over, over_clients
 from kinfolk.simulation.rounds import client_round, server_round
 from kinfolk.types import Afterwards, Algorithm, Model, Params, Personal, Shared, Tree
 
@@ -100,14 +101,15 @@ def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, 
     terms = terms.at(number)
     cohort = draw_cohort(terms.inbox.sampling, state.server.coins, number, plan.clients)
     if cohort.index is None:
-        messages, personal, meters = _all_clients(plan, algorithm, terms, clients, state, number)
+        messages, *kept = _all_clients(plan, algorithm, terms, clients, state, number, cohort.present)
+        personal, counted = trees.choose_rows(cohort.present, tuple(kept), (state.personal, _counted(state.meters)))
         weights, slots = clients.weights, jnp.arange(plan.clients, dtype=jnp.int32)
     else:
         slots = cohort.index
-        messages, personal, meters, weights = _gathered(plan, algorithm, terms, clients, state, number, cohort)
-    if cohort.partial and cohort.index is None:
-        personal = trees.choose_rows(cohort.present, personal, state.personal)
-        meters = _keep_meters(cohort.present, meters, state.meters)
+        messages, personal, counted = _gathered(plan, algorithm, terms, clients, state, number, cohort)
+        weights = clients.weights.at[slots].get(mode="clip")
+    uses, draws, tape = counted
+    meters = replace(state.meters, uses=uses, draws=draws, tape=tape)
     messages = trees.choose_rows(cohort.present, messages, trees.zeros_like(messages))
     expected = terms.inbox.sampling.rate * clients.weights
     shared, server = server_round(
@@ -131,58 +133,56 @@ def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, 
     return replace(after, models=jax.tree.map(lambda old, new: old + share * (new - old), state.models, newest))
 
 
-def _keep_meters(present: Array, new: Meter, old: Meter) -> Meter:
-    uses, draws, tape = trees.choose_rows(present, (new.uses, new.draws, new.tape), (old.uses, old.draws, old.tape))
-    return replace(new, uses=uses, draws=draws, tape=tape)
+def _counted(meter: Meter) -> tuple[Tree, Array, Tree]:
+    """What a client's round changes in its meter."""
+    return meter.uses, meter.draws, meter.tape
+
+
+def _client(
+    plan: Plan, most_steps: int, algorithm: Algorithm, shared: Shared, number: Array, own: Tree, rows: Rows
+) -> tuple[Tree, Personal, Tree]:
+    """One client's message, personal state and counters, from its row of `_own`."""
+    personal, meter, mechanisms, size, steps = own
+    message, personal, meter = client_round(
+        plan.model, most_steps, algorithm, shared, personal, rows, meter, mechanisms, size, steps, number
+    )
+    return message, personal, _counted(meter)
+
+
+def _own(terms: Terms, clients: Clients, state: State) -> Tree:
+    """What the engine holds for clients besides their examples, one row each."""
+    return state.personal, state.meters, terms.own, clients.sizes, clients.steps
 
 
 def _all_clients(
-    plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, state: State, number: Array
-) -> tuple[Tree, Personal, Meter]:
+    plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, state: State, number: Array, present: Array
+) -> tuple[Tree, Personal, Tree]:
     """Every client's round, block by block."""
     parts, begin = [], 0
+    everything = (present, _own(terms, clients, state))
     for rows, width, most_steps in zip(clients.blocks, plan.widths, plan.most_steps, strict=True):
-        own: Any = partial(trees.row, index=slice(begin, begin + width))
-        run = partial(client_round, plan.model, most_steps, algorithm, state.shared)
-        parts.append(
-            jax.vmap(run, in_axes=(0, 0, 0, 0, 0, 0, None))(
-                own(state.personal),
-                rows,
-                own(state.meters),
-                own(terms.own),
-                own(clients.sizes),
-                own(clients.steps),
-                number,
-            )
-        )
+        here, own = trees.row(everything, slice(begin, begin + width))
+        run = partial(_client, plan, most_steps, algorithm, state.shared, number)
+        parts.append(over_clients(plan.model, run, here, own, rows))
         begin += width
     return trees.concatenate(parts)
 
 
 def _gathered(
     plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, state: State, number: Array, cohort: Cohort
-) -> tuple[Tree, Personal, Meter, Array]:
-    """The cohort's rounds: gather, run, scatter. An empty place computes on some client and is thrown away."""
+) -> tuple[Tree, Personal, Tree]:
+    """The cohort's rounds: gather, run, scatter. What is computed in an empty place is thrown away."""
     (rows,), index = clients.blocks, cohort.index
-    take: Any = lambda tree: jax.tree.map(lambda leaf: leaf.at[index].get(mode="clip"), tree)  # noqa: E731
-    run = partial(client_round, plan.model, plan.most_steps[0], algorithm, state.shared)
-    messages, personal, meters = jax.vmap(run, in_axes=(0, 0, 0, 0, 0, 0, None))(
-        take(state.personal),
-        take(rows),
-        take(state.meters),
-        take(terms.own),
-        take(clients.sizes),
-        take(clients.steps),
-        number,
-    )
-    put: Any = lambda old, new: jax.tree.map(lambda o, n: o.at[index].set(n, mode="drop"), old, new)  # noqa: E731
-    kept = replace(
-        state.meters,
-        uses=put(state.meters.uses, meters.uses),
-        draws=put(state.meters.draws, meters.draws),
-        tape=put(state.meters.tape, meters.tape),
-    )
-    return messages, put(state.personal, personal), kept, take(clients.weights)
+    own = _own(terms, clients, state)
+
+    def of_place(slot: Array) -> tuple[Tree, Personal, Tree]:
+        taken = jax.tree.map(lambda leaf: leaf.at[slot].get(mode="clip"), (own, rows))
+        return _client(plan, plan.most_steps[0], algorithm, state.shared, number, *taken)
+
+    messages, *new = over_clients(plan.model, of_place, cohort.present, index)
+    old = [state.personal, _counted(state.meters)]
+    personal, counted = jax.tree.map(lambda o, n: o.at[index].set(n, mode="drop"), old, new)
+    return messages, personal, counted
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=4)
@@ -198,8 +198,8 @@ def run_rounds(
         step = partial(one_round, plan, algorithm, terms, clients)
         return jax.lax.fori_loop(begin, end, lambda number, state: step(state, number), state)
 
-    seeds = jax.vmap(one_run, in_axes=(None, None, 0, 0))
-    return jax.vmap(seeds, in_axes=(0, 0, None, 0))(algorithms, terms, clients, states)
+    seeds = over(plan.model, one_run, (None, None, 0, 0))
+    return over(plan.model, seeds, (0, 0, None, 0))(algorithms, terms, clients, states)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -252,12 +252,12 @@ def personalise(
         everything = (state.personal, state.models, state.meters, terms.own, clients.sizes, clients.steps)
         for rows, width in zip(clients.blocks, plan.widths, strict=True):
             own = trees.row(everything, slice(begin, begin + width))
-            parts.append(jax.vmap(partial(of_client, algorithm, state.shared))(own, rows))
+            parts.append(over(plan.model, partial(of_client, algorithm, state.shared), (0, 0))(own, rows))
             begin += width
         return replace(state, models=trees.concatenate(parts))
 
-    seeds = jax.vmap(of_run, in_axes=(None, None, 0, 0))
-    return jax.vmap(seeds, in_axes=(0, 0, None, 0))(algorithms, terms, clients, states)
+    seeds = over(plan.model, of_run, (None, None, 0, 0))
+    return over(plan.model, seeds, (0, 0, None, 0))(algorithms, terms, clients, states)
 
 
 def all_models(algorithms: Algorithm, states: State) -> Params:
@@ -284,12 +284,12 @@ def errors(plan: Plan, algorithms: Algorithm, tests: Sequence[Rows], states: Sta
         parts, begin = [], 0
         for rows, width in zip(tests, plan.widths, strict=True):
             own = trees.row((state.personal, state.models), slice(begin, begin + width))
-            parts.append(jax.vmap(partial(of_client, algorithm, state.shared))(own, rows))
+            parts.append(over(plan.model, partial(of_client, algorithm, state.shared), (0, 0))(own, rows))
             begin += width
         return trees.concatenate(parts)
 
-    seeds = jax.vmap(of_run, in_axes=(None, 0, 0))
-    return jax.vmap(seeds, in_axes=(0, None, 0))(algorithms, tests, states)
+    seeds = over(plan.model, of_run, (None, 0, 0))
+    return over(plan.model, seeds, (0, None, 0))(algorithms, tests, states)
 
 
 def count_uses(
