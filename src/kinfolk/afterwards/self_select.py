@@ -31,7 +31,8 @@ class SelfSelect:
     a shared candidate wins by `margin` standard errors: fewest clients harmed. `alone` ignores the shared model.
 
     "Never worse than alone" cannot be promised: a client's own rows say nothing about directions that they do not span,
-    so candidates may be at most `reach` times as far from the best model fitted alone as that is from zero.
+    so candidates of linear models may be at most `reach` times as far from the best model fitted alone as that is from
+    zero.
     """
 
     reach: Value = 2.0
@@ -50,7 +51,10 @@ class SelfSelect:
         object.__setattr__(self, "strengths", tuple(self.strengths))
 
     def __call__(self, common: Params, model: Params, gate: DataGate) -> Params:
-        rows, functions = gate.examples(), gate.model
+        return self.choose(gate.model, gate.examples(), common)
+
+    def choose(self, functions: Model, rows: Rows, common: Params) -> Params:
+        """The model that a client with these rows ends up with."""
         nothing = functions.init(jax.random.key(0))
         strengths = jnp.array(self.strengths, jnp.float32)
         alone, alone_losses = self._candidates(functions, rows, nothing, strengths)
@@ -61,7 +65,8 @@ class SelfSelect:
         held, held_losses = self._candidates(functions, rows, common, strengths)
         plain = jax.vmap(lambda x, y: functions.loss(common, x, y))(rows.x, rows.y)
         held = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), held, common)
-        held = jax.vmap(lambda one: _within(local, one, self.reach))(held)
+        if is_linear(functions):
+            held = jax.vmap(lambda one: _within(local, one, self.reach))(held)
         held_losses = jnp.concatenate([held_losses, jnp.where(rows.mask, plain, 0)[None]])
         if self.rule == "cautious":
             winner = jnp.argmin(held_losses.sum(axis=1))

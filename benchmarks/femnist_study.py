@@ -1,0 +1,326 @@
+"""The runs behind `femnist.py`, in order of importance, until the time is up. Needs jax and numpy only."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kinfolk import trees
+from kinfolk.afterwards.fine_tune import OBJECTIVES, FineTuneAfterwards
+from kinfolk.afterwards.self_select import SelfSelect
+from kinfolk.algorithms import REGISTRY
+from kinfolk.building import as_sweep
+from kinfolk.experiment import ModelChoice
+from kinfolk.models import error
+from kinfolk.privacy.levels import Terms
+from kinfolk.simulation import carry, engine
+from kinfolk.simulation.engine import Clients, Plan
+from kinfolk.simulation.mapping import over
+
+STEP, CLIP, DELTA, BATCH = 0.1, 0.5, 1e-3, 10
+NO_PRIVACY = "none"
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "global": ("fedavg", {}),
+    "personal": ("mean_regularized", {}),
+    "FedProx": ("fedprox", {"strength": 0.1}),
+    "shared convolutions": ("shared_layers", {"layers": 2}),
+    "small shared part": ("shared_layers", {"layers": 1}),
+}
+FLOPS_PER_IMAGE = 2 * (3 * 1024 * 62 + 3 * 64 * 800 * 64 + 2 * 576 * 25 * 32)
+"""Of training on one image: forward, weights' gradients, and inputs' gradients of all layers but the first."""
+STRENGTHS = (1.0, 10.0, 100.0)
+"""Of mean regularisation, to choose from."""
+PAPER = ModelChoice("cnn_paper")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The size of the study."""
+
+    writers: int | None = None
+    most_images: int = 50
+    cohort: int = 100
+    places: int = 148
+    """For a round's cohort, whose size is random."""
+    epsilons: tuple[float, ...] = (0.1, 0.8, 2.0, 8.0)
+    rounds: tuple[int, ...] = (1, 3, 10, 30, 100, 300)
+    local_rounds: int = 300
+    seeds: int = 3
+    tuning_steps: int = 60
+    selecting_steps: int = 30
+    model: ModelChoice = PAPER
+    speed: bool = True
+
+
+def without_privacy(terms: Terms) -> Terms:
+    """The same program without noise and with a clip norm that nothing reaches."""
+    inbox: Any = terms.inbox
+    return replace(terms, inbox=replace(inbox, noise_multiplier=jnp.float32(0), clip=jnp.float32(1e6)))
+
+
+def copies(clients: Clients, seeds: int) -> Clients:
+    """The same data for several seeds."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (seeds, *leaf.shape[1:])), clients)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is trained together: one method on the same data, for several terms (and strengths) and seeds."""
+
+    plan: Plan
+    method: str
+    clients: Clients
+    terms: Sequence[Terms]
+    strengths: Sequence[float] = ()
+    first_seed: int = 0
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def tuned(plan: Plan, steps: int, clients: Clients, tests: Sequence[Any], common: Any, models: Any) -> dict[str, Any]:
+    """Clients' errors after fine-tuning one run's models (leading axis: clients) with each objective."""
+    ((rows,), (test,)) = (trees.row(tuple(part), 0) for part in (clients.blocks, tests))
+
+    def of_client(objective: str, model: Any, rows: Any, test: Any) -> Any:
+        tune = FineTuneAfterwards(0.1, 0.2, steps, objective, "personal")
+        return wrong(plan, tune.fit(plan.model, rows, common, model), test)
+
+    return {name: over(plan.model, partial(of_client, name), (0, 0, 0))(models, rows, test) for name in OBJECTIVES}
+
+
+def wrong(plan: Plan, params: Any, test: Any) -> Any:
+    """A client's share of wrong labels; not a number where it has no test images."""
+    found = jax.vmap(lambda x, y: error(plan.model, plan.model.predict(params, x), y))(test.x, test.y)
+    return jnp.where(test.mask, found, 0).sum() / test.mask.sum().astype(jnp.float32)
+
+
+@partial(jax.jit, static_argnums=0)
+def accuracy_errors(plan: Plan, tests: Sequence[Any], models: Any) -> Any:
+    """Shares of wrong labels, of shape (seeds, clients)."""
+    (test,) = trees.row(tuple(tests), 0)
+    return jax.vmap(lambda own: over(plan.model, partial(wrong, plan), (0, 0))(own, test))(models)
+
+
+def summary(errors: Any) -> dict[str, float]:
+    """Mean accuracy over clients, and over the worst tenth of them."""
+    each = np.sort(1 - np.asarray(errors, np.float64))
+    each = each[np.isfinite(each)]
+    return {"mean": float(each.mean()), "worst_tenth": float(each[: max(1, len(each) // 10)].mean())}
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def selected(plan: Plan, step: SelfSelect, clients: Clients, tests: Sequence[Any], models: Any) -> Any:
+    """Clients' errors after self-selection around one global model."""
+    ((rows,), (test,)) = (trees.row(tuple(part), 0) for part in (clients.blocks, tests))
+
+    def of_client(model: Any, rows: Any, test: Any) -> Any:
+        return wrong(plan, step.choose(plan.model, rows, model), test)
+
+    return over(plan.model, of_client, (0, 0, 0))(models, rows, test)
+
+
+class Study:
+    """A packed folder and its results, which are written one by one."""
+
+    def __init__(self, folder: Path, setting: Setting, seconds: float, results: Path) -> None:
+        self.folder, self.setting, self.results = folder, setting, results
+        self.began = time.perf_counter()
+        self.end = self.began + seconds
+        self.found: dict[str, Any] = {"device": jax.devices()[0].device_kind, "setting": asdict(setting), "rows": []}
+        names = json.loads((folder / "terms.json").read_text())
+        self.terms = dict(zip(names, carry.load(folder / "terms.npz"), strict=True))
+        self.exact = without_privacy(next(iter(self.terms.values())))
+        self.data = carry.load(folder / "data.npz")
+        self.choosing = carry.load(folder / "choosing.npz") if len(setting.rounds) > 1 else None
+        self.many = copies(self.data.clients, setting.seeds)
+        self.budgets = [*(f"{epsilon:g}" for epsilon in setting.epsilons), NO_PRIVACY]
+        self.plan = self.data.plan()
+        self.compiled: dict[Any, Any] = {}
+        self.models: dict[tuple[str, str], Any] = {}
+        self.common: dict[str, Any] = {}
+
+    def write(self, **row: Any) -> None:
+        row["at_seconds"] = time.perf_counter() - self.began
+        self.found["rows"].append(row)
+        print(json.dumps(row), flush=True)
+        self.results.write_text(json.dumps(self.found))
+
+    def late(self) -> bool:
+        return time.perf_counter() > self.end
+
+    def terms_for(self, budget: str, rounds: int) -> Terms:
+        return self.exact if budget == NO_PRIVACY else self.terms[f"{budget} {rounds}"]
+
+    def inputs(self, run: Run) -> tuple[Any, ...]:
+        name, options = METHODS[run.method]
+        algorithm = as_sweep(REGISTRY[name].build(step_size=STEP, **options), len(run.terms))
+        if run.strengths:
+            algorithm = replace(algorithm, strength=jnp.asarray(run.strengths, jnp.float32))
+        stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *run.terms)
+        seeds = run.clients.sizes.shape[0]
+        numbers = jnp.arange(run.first_seed, run.first_seed + seeds, dtype=jnp.uint32)
+        keys = jax.vmap(lambda n: jax.random.key(n, impl="threefry2x32"))(numbers)
+        return algorithm, stacked, run.clients, engine.start_all(run.plan, algorithm, keys)
+
+    def program(self, run: Run) -> Any:
+        """Compiled once for every shape."""
+        place = (run.method, run.clients.blocks[0].y.shape, len(run.terms))
+        if place not in self.compiled:
+            lowered = engine.run_rounds.lower(run.plan, *self.inputs(run), jnp.int32(0), jnp.int32(0))
+            self.compiled[place] = lowered.compile()
+        return self.compiled[place]
+
+    def train(self, run: Run, rounds: int) -> tuple[Any, Any, float]:
+        """The models and the shared state after so many rounds, and the seconds of those."""
+        program = self.program(run)
+        algorithm, *rest, state = jax.block_until_ready(self.inputs(run))
+        began = time.perf_counter()
+        state = jax.block_until_ready(program(algorithm, *rest, state, jnp.int32(0), jnp.int32(rounds)))
+        return engine.all_models(algorithm, state), state.shared, time.perf_counter() - began
+
+    def run(self) -> dict[str, Any]:
+        runs = [Run(self.plan, method, self.many, [self.exact], [1.0] * (method == "personal")) for method in METHODS]
+        if self.choosing:
+            several = {"global": self.budgets, "small shared part": self.budgets, "personal": STRENGTHS}
+            for method, points in several.items():
+                strengths = STRENGTHS if points is STRENGTHS else ()
+                runs.append(Run(self.plan, method, self.choosing.clients, [self.exact] * len(points), strengths))
+        speed = self.speed_runs() if self.setting.speed else {}
+        with ThreadPoolExecutor(4) as pool:  # what fails to compile here fails again where it is needed
+            for run in [*runs, *speed.values()]:
+                pool.submit(self.program, run)
+        self.write(part="compile", programs=len(self.compiled))
+        for what, run in speed.items():
+            self.speed(what, run)
+        rounds, strengths = self.choose()
+        self.figure(rounds, strengths)
+        for seed in range(self.setting.seeds):
+            self.tune(seed)
+            self.select(seed)
+        return self.found
+
+    def speed_runs(self) -> dict[str, Run]:
+        """One run, and noise x clip x seeds as one program."""
+        parcel = carry.load(self.folder / "speed.npz")
+        base = trees.row(parcel.terms, 0)
+        inbox: Any = base.inbox
+        sweep = [
+            replace(base, inbox=replace(inbox, noise_multiplier=inbox.noise_multiplier * z, clip=jnp.float32(c)))
+            for z in (0.5, 1.0, 2.0)
+            for c in (0.2, 0.5, 1.0)
+        ]
+        return {
+            "one run": Run(parcel.plan(), "personal", parcel.clients, [base], [1.0]),
+            "18 runs as one": Run(parcel.plan(), "personal", copies(parcel.clients, 2), sweep, [1.0] * len(sweep)),
+        }
+
+    def speed(self, what: str, run: Run) -> None:
+        rounds = 1000 if len(run.terms) == 1 else 100
+        _, _, seconds = self.train(run, rounds)
+        runs, images = len(run.terms) * len(run.clients.sizes), BATCH * float(jnp.mean(run.clients.steps))
+        work = FLOPS_PER_IMAGE * self.setting.cohort * images * rounds * runs
+        each = 1000 * seconds / rounds / runs
+        self.write(part="speed", what=what, rounds=rounds, ms_per_round=each, tflops=work / seconds / 1e12)
+
+    def choose(self) -> tuple[dict[tuple[str, str], int], dict[str, float]]:
+        """For every budget the rounds, then the strength, that do best on held-out training images."""
+        grid = self.setting.rounds
+        if not self.choosing:
+            return {(method, budget): grid[0] for method in METHODS for budget in self.budgets}, {}
+        best: dict[str, dict[str, int]] = {}
+        for method in ("global", "small shared part"):
+            scores: dict[str, dict[int, float]] = {budget: {} for budget in self.budgets}
+            for rounds in grid:
+                terms = [self.terms_for(budget, rounds) for budget in self.budgets]
+                found = self.held_out(method, terms, (), rounds, self.budgets)
+                for budget, value in found.items():
+                    scores[budget][rounds] = value
+            best[method] = {budget: max(of, key=lambda r, of=of: of[r]) for budget, of in scores.items()}
+        rounds = {(method, b): best.get(method, best["global"])[b] for method in METHODS for b in self.budgets}
+        strengths = {}
+        for budget in self.budgets:
+            here = rounds["personal", budget]
+            names = [f"{s:g}" for s in STRENGTHS]
+            found = self.held_out("personal", [self.terms_for(budget, here)] * len(names), STRENGTHS, here, names)
+            strengths[budget] = float(max(found, key=lambda name: found[name]))
+        self.write(part="chosen", rounds=[[*key, value] for key, value in rounds.items()], strengths=strengths)
+        return rounds, strengths
+
+    def held_out(
+        self, method: str, terms: Sequence[Terms], strengths: Sequence[float], rounds: int, names: Sequence[str]
+    ) -> dict[str, float]:
+        """Accuracy on held-out training images at every point of a sweep, with a seed of its own."""
+        parcel = self.choosing
+        assert parcel is not None
+        models, _, seconds = self.train(Run(self.plan, method, parcel.clients, terms, strengths, 100), rounds)
+        errors = accuracy_errors(self.plan, parcel.tests, jax.tree.map(lambda leaf: leaf[:, 0], models))
+        found = {name: summary(own)["mean"] for name, own in zip(names, np.asarray(errors), strict=True)}
+        self.write(part="choose", method=method, rounds=rounds, seconds=seconds, accuracy=found)
+        return found
+
+    def figure(self, rounds: dict[tuple[str, str], int], strengths: dict[str, float]) -> None:
+        """All methods at all budgets, and training alone; what fine-tuning starts from is kept."""
+        for budget in reversed(self.budgets):
+            for method in METHODS if budget != NO_PRIVACY else (*METHODS, "local"):
+                if self.late():
+                    return
+                local = method == "local"
+                number = self.setting.local_rounds if local else rounds[method, budget]
+                terms, strength = self.terms_for(budget, number), 0.0 if local else strengths.get(budget, STRENGTHS[-1])
+                own = "personal" if local else method
+                run = Run(self.plan, own, self.many, [terms], [strength] * (own == "personal"))
+                models, shared, seconds = self.train(run, number)
+                models = trees.row(models, 0)
+                if method in ("global", "personal", "local"):
+                    self.models[method, budget] = models
+                if method == "personal":
+                    self.common[budget] = trees.row(shared, 0)
+                sent = shared[0] if "shared" in method else shared
+                weights = trees.size(jax.eval_shape(lambda s: trees.row(s, (0, 0)), sent))
+                inbox: Any = terms.inbox
+                noise = float(inbox.noise_multiplier)
+                self.write(
+                    part="figure",
+                    method=method,
+                    epsilon=budget,
+                    rounds=number,
+                    strength=strength if own == "personal" else None,
+                    noise_multiplier=noise,
+                    shared_weights=weights,
+                    most_signal_to_noise=self.setting.cohort / (noise * weights**0.5) if noise else None,
+                    seconds=seconds,
+                    by_seed=[summary(e) for e in np.asarray(accuracy_errors(self.plan, self.data.tests, models))],
+                )
+
+    def tune(self, seed: int) -> None:
+        """Fine-tuning from the personal and from the global model, with the four objectives."""
+        for (start, budget), models in self.models.items():
+            if self.late():
+                return
+            own = trees.row(models, seed)
+            common = trees.row(self.common[budget], seed) if start == "personal" else trees.row(own, 0)
+            errors = tuned(self.plan, self.setting.tuning_steps, self.data.clients, self.data.tests, common, own)
+            for objective, each in errors.items():
+                if start != "local" or objective == "vanilla":  # alone, there is nothing to be held near
+                    self.write(
+                        part="tune", start=start, objective=objective, epsilon=budget, seed=seed, **summary(each)
+                    )
+
+    def select(self, seed: int) -> None:
+        """Self-selection among a model trained alone, the global one, and one held near it."""
+        step = SelfSelect(step_size=0.2, strengths=(0.1,), steps=self.setting.selecting_steps)
+        for budget in reversed(self.budgets):
+            if self.late() or ("global", budget) not in self.models:
+                return
+            own = trees.row(self.models["global", budget], seed)
+            errors = selected(self.plan, step, self.data.clients, self.data.tests, own)
+            self.write(part="select", epsilon=budget, seed=seed, **summary(errors))
