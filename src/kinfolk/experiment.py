@@ -19,6 +19,7 @@ from typing import Any
 from kinfolk.privacy.levels import PrivacyLevel, example_level
 
 WEIGHTS = ("uniform", "size", "precision")
+STORES = ("device", "memory", "disk")
 
 
 class ConfigError(ValueError):
@@ -87,6 +88,19 @@ class Training:
 
 
 @dataclass(frozen=True)
+class Engine:
+    """How a simulation is computed: results do not depend on it."""
+
+    store: str = "device"
+    """Where clients' states are: `device`, all in the program; for very many clients `memory` or `disk`, and only a
+    round's cohort in the program."""
+
+    def __post_init__(self) -> None:
+        if self.store not in STORES:
+            raise ConfigError(f"store={self.store!r} is not one of {STORES}")
+
+
+@dataclass(frozen=True)
 class Phase:
     """Some rounds of one algorithm."""
 
@@ -115,6 +129,7 @@ class Experiment:
     privacy: PrivacyLevel = field(default_factory=lambda: example_level(epsilon=3.0))
     phases: tuple[Phase, ...] = (Phase(),)
     afterwards: Afterwards | None = None
+    engine: Engine = Engine()
 
     def __post_init__(self) -> None:
         if self.seeds < 1:

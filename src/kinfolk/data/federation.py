@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -33,13 +34,20 @@ class ClientData:
     y: np.ndarray
     sizes: np.ndarray
 
-    def rows(self, clients: slice, length: int) -> Rows:
-        """The clients in a slice, cut to `length` rows each."""
+    features: int | None = None
+    """How many features there are, where rows are sparse (`data/sparse.py`)."""
+    traced = None
+    """Rows are read, not computed in the program (`data/large.py` has those that are)."""
+
+    def rows(self, clients: slice | np.ndarray, length: int) -> Rows:
+        """The clients in a slice, or of these numbers, cut to `length` rows each."""
         mask = np.arange(length)[None, :] < self.sizes[clients, None]
         return Rows(_cut(self.x, clients, length), self.y[clients, :length], mask)
 
     @property
     def example_shape(self) -> tuple[int, ...]:
+        if self.features is not None:
+            return (self.features,)
         if not isinstance(self.x, np.ndarray):
             raise DataError("features are several arrays: bring a model that reads them (models.from_functions)")
         return self.x.shape[2:]
@@ -52,14 +60,19 @@ class RaggedData:
     flat_x: np.ndarray
     flat_y: np.ndarray
     sizes: np.ndarray
+    traced = None
 
-    def rows(self, clients: slice, length: int) -> Rows:
-        """The clients in a slice, cut or padded to `length` rows each."""
-        starts = np.cumsum([0, *self.sizes])
-        chosen = range(len(self.sizes))[clients]
-        own = [np.arange(starts[k], starts[k] + min(length, self.sizes[k])) for k in chosen]
+    def rows(self, clients: slice | np.ndarray, length: int) -> Rows:
+        """The clients in a slice, or of these numbers, cut or padded to `length` rows each."""
+        chosen = np.arange(len(self.sizes))[clients].tolist()
+        own = [int(self.starts[k]) + np.arange(min(length, int(self.sizes[k]))) for k in chosen]
         part = padded(self.flat_x, self.flat_y, own, length)
         return Rows(part.x, part.y, np.arange(length)[None, :] < part.sizes[:, None])
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """The number of each client's first row."""
+        return np.cumsum(self.sizes) - self.sizes
 
     @property
     def example_shape(self) -> tuple[int, ...]:
@@ -75,7 +88,45 @@ class RaggedData:
         return self.rows(slice(None), int(self.sizes.max(initial=1))).y
 
 
-def _cut(x: Any, clients: slice, length: int) -> Any:
+@dataclass(frozen=True)
+class FunctionData:
+    """Examples that a function makes from clients' numbers whenever they are needed: for very many clients."""
+
+    function: Callable[[Any], tuple[Any, Any]]
+    """From an array of clients' numbers to their features and targets, both with leading axes (clients, rows)."""
+    sizes: np.ndarray
+    in_program: bool = True
+    """Whether it is written in JAX, to be compiled into the program."""
+
+    @cached_property
+    def traced(self) -> Callable[[Any], tuple[Any, Any]] | None:
+        return jax.jit(self.function) if self.in_program else None
+
+    def rows(self, clients: slice | np.ndarray, length: int) -> Rows:
+        """The clients in a slice, or of these numbers, cut to `length` rows each."""
+        chosen = np.arange(len(self.sizes), dtype=np.int32)[clients]
+        x, y = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :length], (self.traced or self.function)(chosen))
+        return Rows(x, y, np.arange(length)[None, :] < self.sizes[chosen, None])
+
+    @property
+    def example_shape(self) -> tuple[int, ...]:
+        return self.rows(slice(0, 1), 1).x.shape[2:]
+
+    @property
+    def x(self) -> Any:
+        """Everybody's; for small data only."""
+        return self.rows(slice(None), int(self.sizes.max(initial=1))).x
+
+    @property
+    def y(self) -> np.ndarray:
+        return self.rows(slice(None), int(self.sizes.max(initial=1))).y
+
+
+Data = ClientData | RaggedData | FunctionData
+"""Examples of many clients: `rows` has those of some, and `traced`, where a program can make them, how."""
+
+
+def _cut(x: Any, clients: slice | np.ndarray, length: int) -> Any:
     if isinstance(x, dict):
         return {name: _cut(part, clients, length) for name, part in x.items()}
     return x[clients, :length]
@@ -87,8 +138,8 @@ class Federation:
 
     name: str
     ids: tuple[str, ...]
-    train: ClientData | RaggedData
-    test: ClientData | RaggedData
+    train: Data
+    test: Data
     outcome: str
     classes: int = 0
     scaling: str = "none"
@@ -109,7 +160,7 @@ class Federation:
 def pooled(federation: Federation) -> Federation:
     """One client with everybody's rows: what could be learned if data were not kept apart."""
 
-    def joined(data: ClientData | RaggedData) -> ClientData:
+    def joined(data: Data) -> ClientData:
         keep = np.arange(data.y.shape[1])[None, :] < data.sizes[:, None]
         x = jax.tree.map(lambda leaf: leaf[keep][None], data.x)
         return ClientData(x, data.y[keep][None], np.array([int(keep.sum())]))
