@@ -56,7 +56,8 @@ class Afterwards:
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """Which model: linear, logistic, softmax, mlp, cnn, or a network of fixed widths (see `models.NETWORKS`)."""
+    """Which model: linear, logistic, softmax (each also with `sparse_` before it, for sparse rows), mlp, cnn, or a
+    network of fixed widths (see `models.NETWORKS`)."""
 
     name: str = "linear"
     hidden: tuple[int, ...] = (64,)

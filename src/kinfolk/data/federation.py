@@ -46,20 +46,17 @@ class ClientData:
 
     @property
     def example_shape(self) -> tuple[int, ...]:
-        if self.features is not None:
-            return (self.features,)
-        if not isinstance(self.x, np.ndarray):
-            raise DataError("features are several arrays: bring a model that reads them (models.from_functions)")
-        return self.x.shape[2:]
+        return _example_shape(self.x, self.features, 2)
 
 
 @dataclass(frozen=True)
 class RaggedData:
     """Examples of all clients one after another: for sizes so unequal that padding everybody would not fit."""
 
-    flat_x: np.ndarray
+    flat_x: Any
     flat_y: np.ndarray
     sizes: np.ndarray
+    features: int | None = None
     traced = None
 
     def rows(self, clients: slice | np.ndarray, length: int) -> Rows:
@@ -76,10 +73,10 @@ class RaggedData:
 
     @property
     def example_shape(self) -> tuple[int, ...]:
-        return self.flat_x.shape[1:]
+        return _example_shape(self.flat_x, self.features, 1)
 
     @property
-    def x(self) -> np.ndarray:
+    def x(self) -> Any:
         """Padded after all; for small data only."""
         return self.rows(slice(None), int(self.sizes.max(initial=1))).x
 
@@ -124,6 +121,14 @@ class FunctionData:
 
 Data = ClientData | RaggedData | FunctionData
 """Examples of many clients: `rows` has those of some, and `traced`, where a program can make them, how."""
+
+
+def _example_shape(x: Any, features: int | None, leading: int) -> tuple[int, ...]:
+    if features is not None:
+        return (features,)
+    if not isinstance(x, np.ndarray):
+        raise DataError("features are several arrays: bring a model that reads them (models.from_functions)")
+    return x.shape[leading:]
 
 
 def _cut(x: Any, clients: slice | np.ndarray, length: int) -> Any:
@@ -240,10 +245,12 @@ def together(x: Any, y: np.ndarray, rows: Sequence[np.ndarray]) -> ClientData | 
     """Rows of each client, padded to the longest unless that would be large and mostly padding."""
     sizes = np.array([len(own) for own in rows])
     room = len(rows) * int(sizes.max(initial=1))
-    if isinstance(x, dict) or room <= 4 * sizes.sum() or room * x[:1].size <= LARGE:
+    if room <= 4 * sizes.sum() or room * sum(part[:1].size for part in jax.tree.leaves(x)) <= LARGE:
         return padded(x, y, rows)
     order = np.concatenate(rows)
-    return RaggedData(x[order].astype(_number(x)), y[order].astype(_label(y)), sizes)
+    return RaggedData(
+        jax.tree.map(lambda part: part[order].astype(_number(part)), x), y[order].astype(_label(y)), sizes
+    )
 
 
 def padded(x: Any, y: np.ndarray, rows: Sequence[np.ndarray], least: int = 1) -> ClientData:
