@@ -36,22 +36,29 @@ class Store:
     """In which place it was at the last checkpoint; that place is not written to."""
     files: tuple[Path, ...] = ()
 
-    def read(self, clients: np.ndarray) -> tuple[Tree, np.ndarray]:
-        """Their states, and who has one; the others' are zeros. A number beyond the last client is nobody's."""
-        places = np.full(len(clients), NEVER, np.int8)
-        real = clients < len(self.now)
-        places[real] = self.now[clients[real]]
-        known = places != NEVER
-        rows = [np.zeros((len(clients), *leaf.shape[2:]), leaf.dtype) for leaf in self.leaves]
-        for row, leaf in zip(rows, self.leaves, strict=True):
-            row[known] = leaf[places[known], clients[known]]
-        return jax.tree.unflatten(self.form, rows), known
+    def read(self, clients: np.ndarray, into: Tree = None) -> tuple[Tree, np.ndarray]:
+        """Their states, and who has one; the others' mean nothing. A number beyond the last client is nobody's.
+
+        `into`: arrays to read into.
+        """
+        count = len(self.now)
+        known = (clients < count) & (self.now[np.minimum(clients, count - 1)] != NEVER)
+        rows = np.where(known, clients, 0)
+        rows += count * np.where(known, self.now[rows], 0)
+        room = self.room(len(clients)) if into is None else into
+        for leaf, out in zip(self.leaves, jax.tree.leaves(room), strict=True):
+            np.take(_flat(leaf), rows, axis=0, out=out, mode="clip")  # "clip": straight into `out`
+        return room, known
+
+    def room(self, clients: int) -> Tree:
+        """Arrays that the states of so many clients fit into."""
+        return jax.tree.unflatten(self.form, [np.zeros((clients, *leaf.shape[2:]), leaf.dtype) for leaf in self.leaves])
 
     def write(self, clients: np.ndarray, rows: Tree) -> None:
         """Puts their states where the last checkpoint is not; each client once."""
         places = np.where(self.safe[clients] == 0, len(self.leaves[0]) - 1, 0) if self.leaves else 0
         for leaf, row in zip(self.leaves, jax.tree.leaves(rows), strict=True):
-            leaf[places, clients] = row
+            _flat(leaf)[len(self.now) * places + clients] = row
         self.now[clients] = places
 
     def flush(self) -> None:
@@ -67,6 +74,11 @@ class Store:
     def remove(self) -> None:
         for file in self.files:
             file.unlink(missing_ok=True)
+
+
+def _flat(leaf: np.ndarray) -> np.ndarray:
+    """All places one after another, the same memory."""
+    return leaf.reshape(-1, *leaf.shape[2:])
 
 
 def in_memory(shapes: Tree, clients: int) -> Store:

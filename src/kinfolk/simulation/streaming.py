@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.data.federation import Data
+from kinfolk.data.federation import ClientData, Data
 from kinfolk.privacy.correlated import Turns
 from kinfolk.privacy.gates import Rows
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
@@ -60,7 +60,8 @@ class Loaded:
     personal: Personal
     known: np.ndarray
     draws: np.ndarray
-    rows: Rows | None
+    examples: tuple[Tree, Any] | None
+    """Features and targets; None: the program makes them."""
 
 
 def start(plan: Plan, algorithm: Algorithm, key: Array, store: Callable[[Tree], Store]) -> Streamed:
@@ -94,14 +95,16 @@ def run_rounds(
     store, draws, coins = state.store, state.draws.copy(), trees.row(state.server.coins, (0, 0))
     places, length = places_for(terms.inbox.sampling, plan.clients), max(1, int(data.sizes.max()))
     everybody = replace(terms.inbox.sampling, capacity=None)
+    rooms = [(store.room(places), _room_for(data, places, length)) for _ in range(2)]
 
     def load(number: int) -> Loaded:
         present = np.flatnonzero(_present(plan, everybody, coins, jnp.int32(number)))[:places]
         index = np.full(places, plan.clients, np.int32)
         index[: len(present)] = present
         slots = np.minimum(index, plan.clients - 1)
-        rows = None if data.traced else data.rows(slots, length)
-        return Loaded(index, len(present), *store.read(index), draws[slots], rows)
+        states, examples = rooms[number % 2]  # the other is in use
+        found = None if data.traced else _examples(data, slots, length, examples)
+        return Loaded(index, len(present), *store.read(index, states), draws[slots], found)
 
     fixed = (algorithm, terms, replace(clients, blocks=()))
     begun, keys, shared, server = trees.row((state.begun, state.meters.noise, state.shared, state.server), (0, 0))
@@ -114,6 +117,7 @@ def run_rounds(
             coming = pool.submit(load, number + 1) if number + 1 in rounds else None
             shared, server, personal, drawn = _round(
                 plan,
+                length,
                 data.traced,
                 *fixed,
                 begun,
@@ -121,7 +125,7 @@ def run_rounds(
                 shared,
                 server,
                 (now.personal, now.draws),
-                (now.index, now.index < plan.clients, now.known, now.rows),
+                (now.index, now.index < plan.clients, now.known, now.examples),
                 jnp.int32(number),
             )
             last = now.index[: now.filled]
@@ -144,6 +148,31 @@ def _read_again(loaded: Loaded, written: np.ndarray, store: Store, draws: np.nda
     return loaded
 
 
+def _room_for(data: Data, places: int, length: int) -> Tree:
+    """Arrays for a cohort's examples, where they come from arrays that need no cutting."""
+    if not isinstance(data, ClientData) or data.y.shape[1] != length:
+        return None
+    return jax.tree.map(lambda leaf: _aligned((places, *leaf.shape[1:]), leaf.dtype), (data.x, data.y))
+
+
+def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An array that a program on a CPU can use as it is; others are copied first."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def _examples(data: Data, slots: np.ndarray, length: int, room: Tree) -> tuple[Tree, Any]:
+    """The features and targets of some clients, on the device."""
+    if room is None:
+        rows = data.rows(slots, length)
+        return jax.device_put((rows.x, rows.y))
+    for leaf, out in zip(jax.tree.leaves((data.x, data.y)), jax.tree.leaves(room), strict=True):
+        np.take(leaf, slots, axis=0, out=out, mode="clip")
+    return jax.device_put(room, may_alias=True)
+
+
 def places_for(sampling: Sampling | Turns, clients: int) -> int:
     """Places of a cohort: what the account allows, or without one more than coins ever fill (8 deviations)."""
     if sampling.capacity is not None:
@@ -157,9 +186,10 @@ def _present(plan: Plan, sampling: Sampling | Turns, coins: Array, number: Array
     return draw_cohort(sampling, coins, number, plan.clients).present
 
 
-@partial(jax.jit, static_argnums=(0, 1), donate_argnums=(7, 8, 9))
+@partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=(8, 9, 10))
 def _round(
     plan: Plan,
+    length: int,
     traced: Callable[[Array], tuple[Tree, Array]] | None,
     algorithm: Algorithm,
     terms: Terms,
@@ -173,14 +203,14 @@ def _round(
     number: Array,
 ) -> tuple[Shared, Meter, Personal, Array]:
     """The cohort's parts of a round, then the aggregator's."""
-    index, present, known, rows = cohort
+    index, present, known, examples = cohort
     terms = terms.at(number)
     slots = jnp.minimum(index, plan.clients - 1)
     take: Any = lambda tree: jax.tree.map(lambda leaf: leaf.at[slots].get(), tree)  # noqa: E731
     personal = states_of(algorithm, begun, slots, known, kept[0])
-    if traced is not None:
-        x, y = traced(slots)
-        rows = Rows(x, y, jnp.arange(y.shape[1], dtype=jnp.float32)[None, :] < take(clients.sizes)[:, None])
+    x, y = jax.tree.map(lambda leaf: leaf[:, :length], examples if traced is None else traced(slots))
+    sizes = take(clients.sizes)
+    rows = Rows(x, y, jnp.arange(length, dtype=jnp.float32)[None, :] < sizes[:, None])
     meters = jax.vmap(lambda slot: new_meter(jax.random.fold_in(keys, slot), DATA_KINDS[plan.level]))(slots)
     run = partial(client_round, plan.model, plan.most_steps[0], algorithm, shared)
     messages, personal, meters = jax.vmap(run, in_axes=(0, 0, 0, 0, 0, 0, None))(
@@ -188,7 +218,7 @@ def _round(
         rows,
         replace(meters, draws=kept[1]),
         take(terms.own),
-        take(clients.sizes),
+        sizes,
         take(clients.steps),
         number,
     )
@@ -217,12 +247,15 @@ def count_uses(
     shared = algorithm.init(plan.model.init(key), plan.clients)
     personal = jax.tree.map(lambda leaf: leaf[None], algorithm.init_client(shared, jnp.int32(0)))
     server = replace(new_meter(key, INBOX_KINDS[plan.level]), tape=Tape({}, "count"))
-    alone = (jnp.zeros(1, jnp.int32), jnp.ones(1, bool), jnp.ones(1, bool), trees.row(rows, slice(0, 1)))
+    alone = (jnp.zeros(1, jnp.int32), jnp.ones(1, bool), jnp.ones(1, bool), trees.row((rows.x, rows.y), slice(0, 1)))
 
     @jax.jit
     def counters(terms: Terms, public: Clients, number: Array) -> Tree:
         kept = personal, jnp.zeros(1, jnp.int32)
-        return _round(plan, None, algorithm, terms, public, shared, key, shared, server, kept, alone, number)[1].uses
+        length = rows.y.shape[1]
+        return _round(plan, length, None, algorithm, terms, public, shared, key, shared, server, kept, alone, number)[
+            1
+        ].uses
 
     found = [counters(terms, replace(clients, blocks=()), jnp.int32(number)) for number in rounds]
     return {kind: np.array([int(uses[kind]) for uses in found])[:, None] for kind in INBOX_KINDS[plan.level]}
