@@ -169,9 +169,9 @@ def rounds_of(folder: Path) -> int:
 
 def test_a_place_that_a_checkpoint_knows_is_not_written_to(tmp_path: Path) -> None:
     shapes = {"w": jax.ShapeDtypeStruct((2,), jnp.float32)}
-    store = on_disk(shapes, 5, tmp_path, "rows")
-    ids = np.array([1, 3])
-    rows, known = store.read(np.array([0, 1, 5]))
+    store = on_disk(shapes, 500, tmp_path, "rows")
+    ids = np.array([1, 303])
+    rows, known = store.read(np.array([0, 1, 500]))
     assert not known.any()
     assert rows["w"].shape == (3, 2)
     for value in (1.0, 2.0):
@@ -182,9 +182,9 @@ def test_a_place_that_a_checkpoint_knows_is_not_written_to(tmp_path: Path) -> No
         store.write(ids, {"w": np.full((2, 2), value, np.float32)})
     assert store.read(ids)[0]["w"].tolist() == [[4.0, 4.0]] * 2
     assert store.leaves[0][places[ids], ids].tolist() == [[2.0, 2.0]] * 2
-    memory = in_memory(shapes, 5)
+    memory = in_memory(shapes, 500)
     memory.write(ids, {"w": np.ones((2, 2), np.float32)})
-    assert memory.read(np.array([3, 4]))[1].tolist() == [True, False]
+    assert memory.read(np.array([303, 304]))[1].tolist() == [True, False]
 
 
 def test_data_from_a_function_arrays_and_files_are_the_same(tmp_path: Path) -> None:

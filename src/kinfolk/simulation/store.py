@@ -43,8 +43,8 @@ class Store:
         """
         count = len(self.now)
         known = (clients < count) & (self.now[np.minimum(clients, count - 1)] != NEVER)
-        rows = np.where(known, clients, 0)
-        rows += count * np.where(known, self.now[rows], 0)
+        rows = np.where(known, clients, 0).astype(np.int64)
+        rows += count * np.where(known, self.now[rows], 0).astype(np.int64)
         room = self.room(len(clients)) if into is None else into
         for leaf, out in zip(self.leaves, jax.tree.leaves(room), strict=True):
             np.take(_flat(leaf), rows, axis=0, out=out, mode="clip")  # "clip": straight into `out`
