@@ -20,8 +20,9 @@ import pytest
 from kinfolk import jobs, runs, streamed, train
 from kinfolk.data.federation import Federation
 from kinfolk.data.large import from_arrays, from_function
-from kinfolk.experiment import ConfigError, DataChoice, Engine, Experiment, Phase, Training
+from kinfolk.experiment import ConfigError, DataChoice, Engine, Experiment, ModelChoice, Phase, Training
 from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level
+from kinfolk.simulation import mapping
 from kinfolk.simulation.store import StoreError, in_memory, on_disk
 
 CLIENTS, FEATURES, ROWS = 80, 3, 6
@@ -91,6 +92,7 @@ CASES: dict[str, dict[str, Any]] = {
     "nobody keeps anything": {"phases": (Phase("fedavg", 10),)},
     "no privacy": {"level": PrivacyLevel("none", cohort=8.0)},
     "everybody in every round": {"level": client_level(noise_multiplier=0.5), "training": Training(batch_size=None)},
+    "clients in turns": {"model": ModelChoice("mlp", (4,)), "phases": (Phase("mean_regularized", 6),)},
     "a relation and weights by size": {
         "phases": (Phase("relation_regularized", 10),),
         "training": Training(batch_size=3, weights="size"),
@@ -101,7 +103,9 @@ CASES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] if n != "client level" else []) for n in CASES]
 )
-def test_results_are_the_resident_engines(name: str, tmp_path: Path) -> None:
+def test_results_are_the_resident_engines(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "clients in turns":
+        monkeypatch.setattr(mapping, "MOST_TOGETHER", 0)
     resident = train.run(experiment("device", **CASES[name]), tmp_path)
     for store in ("memory", "disk") if name == "client level" else ("disk",):
         run = train.run(experiment(store, **CASES[name]), tmp_path)

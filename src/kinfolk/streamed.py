@@ -24,11 +24,12 @@ from kinfolk.runs import Run
 from kinfolk.simulation import store as stores
 from kinfolk.simulation import streaming
 from kinfolk.simulation.engine import Plan, errors_of
+from kinfolk.simulation.mapping import over
 from kinfolk.simulation.streaming import Streamed
 from kinfolk.types import Algorithm, Params, Shared, Tree
 
-BLOCK = 1024
-"""Clients that are measured, or whose models are written, together."""
+BLOCK = 2**24
+"""Weights of clients that are measured, or whose models are written, together."""
 WATCHED = 1024
 """Clients, spread evenly, that are measured while training goes on; at the end everybody is."""
 
@@ -116,15 +117,17 @@ def measure(job: Job, phase: int, state: Streamed, everybody: bool) -> dict[str,
 
 @partial(jax.jit, static_argnums=0)
 def _errors(plan: Plan, models: Params, rows: Rows) -> dict[str, Array]:
-    return jax.vmap(partial(errors_of, plan.model))(models, rows)
+    return over(plan.model, partial(errors_of, plan.model), (0, 0))(models, rows)
 
 
 def _blocks(job: Job, phase: int, state: Streamed, clients: np.ndarray) -> Iterator[tuple[np.ndarray, int, Params]]:
     """Numbers of some clients (the last repeated to fill the block), how many they are, and their models."""
     algorithm, (shared, begun) = as_array(job.algorithms[phase]), trees.row((state.shared, state.begun), (0, 0))
-    for first in range(0, len(clients), BLOCK):
-        own = clients[first : first + BLOCK]
-        ids = np.pad(own, (0, min(BLOCK, len(clients)) - len(own)), mode="edge")
+    weights = trees.size(jax.eval_shape(job.plan.model.init, jax.random.key(0)))
+    block = min(max(1, BLOCK // weights), len(clients), 1024)
+    for first in range(0, len(clients), block):
+        own = clients[first : first + block]
+        ids = np.pad(own, (0, block - len(own)), mode="edge")
         yield ids, len(own), _models(algorithm, shared, begun, ids, *state.store.read(ids))
 
 

@@ -27,6 +27,7 @@ from kinfolk.privacy.mechanisms import Sampling
 from kinfolk.privacy.release import Meter, Tape, new_meter
 from kinfolk.simulation.cohorts import draw_cohort
 from kinfolk.simulation.engine import Clients, Plan
+from kinfolk.simulation.mapping import over_clients
 from kinfolk.simulation.rounds import client_round, server_round
 from kinfolk.simulation.store import Store
 from kinfolk.types import Algorithm, Personal, Shared, Tree
@@ -212,21 +213,21 @@ def _round(
     sizes = take(clients.sizes)
     rows = Rows(x, y, jnp.arange(length, dtype=jnp.float32)[None, :] < sizes[:, None])
     meters = jax.vmap(lambda slot: new_meter(jax.random.fold_in(keys, slot), DATA_KINDS[plan.level]))(slots)
-    run = partial(client_round, plan.model, plan.most_steps[0], algorithm, shared)
-    messages, personal, meters = jax.vmap(run, in_axes=(0, 0, 0, 0, 0, 0, None))(
-        personal,
-        rows,
-        replace(meters, draws=kept[1]),
-        take(terms.own),
-        sizes,
-        take(clients.steps),
-        number,
-    )
+
+    def of_client(personal: Personal, own: Tree) -> tuple[Tree, Personal, Array]:
+        meter, rows, mechanisms, size, steps = own
+        message, personal, meter = client_round(
+            plan.model, plan.most_steps[0], algorithm, shared, personal, rows, meter, mechanisms, size, steps, number
+        )
+        return message, personal, meter.draws
+
+    own = (replace(meters, draws=kept[1]), rows, take(terms.own), sizes, take(clients.steps))
+    messages, personal, draws = over_clients(plan.model, of_client, present, personal, own)
     messages = trees.choose_rows(present, messages, trees.zeros_like(messages))
     expected = terms.inbox.sampling.rate * clients.weights
     told = (messages, take(clients.weights), index, present, server, terms.inbox, expected, number)
     shared, server = server_round(plan.level, algorithm, shared, *told)
-    return shared, server, personal, meters.draws
+    return shared, server, personal, draws
 
 
 def states_of(algorithm: Algorithm, begun: Shared, slots: Array, known: Array, stored: Personal) -> Personal:
