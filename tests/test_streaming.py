@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import jobs, runs, streamed, train
+from kinfolk import jobs, runs, streamed, train, ways
 from kinfolk.data.federation import Federation
 from kinfolk.data.large import from_arrays, from_function
 from kinfolk.experiment import ConfigError, DataChoice, Engine, Experiment, ModelChoice, Phase, Training
@@ -125,7 +125,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path, monkeyp
             raise KeyboardInterrupt
         streamed.save(*arguments)
 
-    monkeypatch.setattr(train, "STREAMED", replace(train.STREAMED, save=dies))
+    monkeypatch.setattr(ways, "STREAMED", replace(ways.STREAMED, save=dies))
     with pytest.raises(KeyboardInterrupt):
         train.run(experiment("disk"), tmp_path / "broken")
     monkeypatch.undo()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -155,4 +156,6 @@ def write_models(job: Job, path: Path, phase: int, state: Streamed) -> None:
                     file.write(np.asarray(jax.tree.leaves(models)[number])[:count].tobytes())
         with archive.open("ids.npy", "w", force_zip64=True) as file:
             np.lib.format.write_array(file, np.array(job.ids))
-    unfinished.replace(path)
+    with runs.writing(path), unfinished.open("rb") as written:
+        os.fsync(written.fileno())
+        unfinished.replace(path)

@@ -7,18 +7,14 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
-import numpy as np
-
-from kinfolk import runs, streamed, trees
+from kinfolk import runs, trees
 from kinfolk.afterwards.self_select import SelfSelect
 from kinfolk.building import as_array, as_sweep
 from kinfolk.charging import Chunk, affordable, charge, chunk_rounds, chunks_of, require_charged, uses_of
-from kinfolk.checkpoints import save, start
 from kinfolk.data.federation import Federation
 from kinfolk.experiment import Experiment
 from kinfolk.fresh_noise import checked_for_release, with_fresh_noise
@@ -32,6 +28,7 @@ from kinfolk.runs import Run
 from kinfolk.simulation import engine
 from kinfolk.simulation.engine import State
 from kinfolk.simulation.store import StoreError
+from kinfolk.ways import Way, way_of
 
 Progress = Callable[[int, int, dict[str, float]], None]
 """Called after every chunk with rounds done, rounds in all, and a few numbers."""
@@ -125,46 +122,6 @@ def refuse_bad_release(job: Job) -> None:
             f"data {data.name!r} was scaled with raw statistics ({data.scaling}), which no account covers: scale by "
             "declared bounds, or give a seed to simulate"
         )
-
-
-@dataclass(frozen=True)
-class Way:
-    """How rounds are computed and kept: with all clients in the program, or streamed."""
-
-    start: Callable[..., tuple[Any, int, int]]
-    enter: Callable[..., Any]
-    advance: Callable[..., Any]
-    save: Callable[..., None]
-    measure: Callable[..., dict[str, np.ndarray]]
-    write_models: Callable[..., None]
-
-
-def _resident_models(job: Job, path: Path, phase: int, state: State) -> None:
-    algorithm = trees.row(as_sweep(job.algorithms[phase]), 0)
-    runs.write_tree(path, engine.final_models(algorithm, trees.row(state, (0, 0))), ids=np.array(job.ids))
-
-
-RESIDENT = Way(
-    start,
-    lambda job, where, phase, state: engine.enter_phase(job.plan, as_sweep(job.algorithms[phase]), state),
-    lambda job, chunk, state: engine.run_rounds(
-        job.plan,
-        as_sweep(job.algorithms[chunk.phase]),
-        as_sweep(job.terms),
-        job.clients,
-        state,
-        jnp.int32(chunk.begin),
-        jnp.int32(chunk.end),
-    ),
-    save,
-    lambda job, phase, state, everybody: measure(job, phase, state),
-    _resident_models,
-)
-STREAMED = Way(streamed.start, streamed.enter, streamed.advance, streamed.save, streamed.measure, streamed.write_models)
-
-
-def way_of(job: Job) -> Way:
-    return RESIDENT if job.experiment.engine.store == "device" else STREAMED
 
 
 def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None) -> Run:
@@ -294,5 +251,4 @@ def finish(job: Job, where: Run, ledger: Ledger, state: Any, phase: int, done: i
         shutil.copyfile(ledger.path, where.public / "ledger.jsonl")
     runs.write_text(where.public / "statement.txt", text(result))
     runs.write_json(where.public / "statement.json", result)
-    if way is STREAMED:
-        state.store.remove()
+    way.tidy(state)

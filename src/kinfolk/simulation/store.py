@@ -109,6 +109,8 @@ def from_disk(shapes: Tree, places: np.ndarray, folder: Path, name: str) -> Stor
     """The store as a checkpoint knows it."""
     leaves, form = jax.tree.flatten(shapes)
     files = tuple(folder / f"{name}-{number}.npy" for number in range(len(leaves)))
+    if missing := [file for file in files if not file.exists()]:
+        raise StoreError(f"{missing[0]} is missing: put it back, or start a new run")
     arrays = tuple(np.lib.format.open_memmap(file, "r+") for file in files)
     return Store(arrays, form, places.copy(), places.copy(), files)
 
