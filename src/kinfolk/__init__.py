@@ -11,8 +11,10 @@ from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level, no
 if TYPE_CHECKING:
     from kinfolk.algorithms import REGISTRY
     from kinfolk.data.federation import Federation, from_rows
+    from kinfolk.data.large import from_arrays, from_function
+    from kinfolk.data.sparse import from_sparse
     from kinfolk.estimators import PersonalizedClassifier, PersonalizedRegressor
-    from kinfolk.experiment import DataChoice, Experiment, ModelChoice, Phase, Training
+    from kinfolk.experiment import DataChoice, Engine, Experiment, ModelChoice, Phase, Training
     from kinfolk.models import from_functions
     from kinfolk.train import resume, run
 
@@ -21,8 +23,12 @@ __version__ = "0.1.0"
 _LATE = {
     "REGISTRY": "kinfolk.algorithms",
     "Federation": "kinfolk.data.federation",
+    "from_arrays": "kinfolk.data.large",
+    "from_function": "kinfolk.data.large",
     "from_rows": "kinfolk.data.federation",
+    "from_sparse": "kinfolk.data.sparse",
     "DataChoice": "kinfolk.experiment",
+    "Engine": "kinfolk.experiment",
     "Experiment": "kinfolk.experiment",
     "ModelChoice": "kinfolk.experiment",
     "PersonalizedClassifier": "kinfolk.estimators",
@@ -37,6 +43,7 @@ _LATE = {
 __all__ = [
     "REGISTRY",
     "DataChoice",
+    "Engine",
     "Experiment",
     "Federation",
     "ModelChoice",
@@ -47,8 +54,11 @@ __all__ = [
     "Training",
     "client_level",
     "example_level",
+    "from_arrays",
+    "from_function",
     "from_functions",
     "from_rows",
+    "from_sparse",
     "none",
     "resume",
     "run",

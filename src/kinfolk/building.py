@@ -16,16 +16,25 @@ from kinfolk.algorithms.registry import resolve
 from kinfolk.experiment import ConfigError, Experiment, ModelChoice, Phase
 from kinfolk.types import Afterwards, Algorithm, Model
 
-NAMES = ("linear", "logistic", "softmax", "mlp", "cnn", *models.NETWORKS)
+SPARSE: dict[str, tuple[Any, str]] = {
+    "sparse_linear": (models.sparse_linear, "number"),
+    "sparse_logistic": (models.sparse_logistic, "binary"),
+    "sparse_softmax": (models.sparse_softmax, "classes"),
+}
+"""Models of sparse rows (`data/sparse.py`), and what they predict."""
+NAMES = ("linear", "logistic", "softmax", "mlp", "cnn", *models.NETWORKS, *SPARSE)
 
 
 def build_model(choice: ModelChoice, shape: tuple[int, ...], outcome: str, classes: int) -> Model:
     """The model of that name, for examples of this shape and outcomes as the data has them."""
     if choice.name not in NAMES:
         raise ConfigError(f"model={choice.name!r} is not one of {', '.join(NAMES)}")
-    wanted = {"linear": "number", "logistic": "binary"}.get(choice.name, "classes")
+    sparse, predicts = SPARSE.get(choice.name, (None, None))
+    wanted = predicts or {"linear": "number", "logistic": "binary"}.get(choice.name, "classes")
     if choice.name != "mlp" and outcome != wanted:
         raise ConfigError(f"model={choice.name!r} predicts {wanted}, but the data holds {outcome}")
+    if sparse is not None:
+        return sparse(*shape, *([classes] if wanted == "classes" else []))
     if choice.name.startswith("cnn"):
         return _image_model(choice, shape, classes)
     features = math.prod(shape)

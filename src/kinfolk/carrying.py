@@ -14,7 +14,7 @@ from kinfolk import runs
 from kinfolk.building import as_array, as_sweep
 from kinfolk.charging import affordable, charge, chunks_of, uses_of
 from kinfolk.checkpoints import kept, keys_of, restored, save
-from kinfolk.experiment import Experiment
+from kinfolk.experiment import ConfigError, Experiment
 from kinfolk.jobs import Job, prepare
 from kinfolk.measuring import measure, summary
 from kinfolk.privacy.ledger import Ledger
@@ -29,6 +29,8 @@ def export(experiment: Experiment, output: Path = Path("runs"), *, ledger: Path 
 
     There `python -m kinfolk.simulation.carry job.npz result.npz` runs it; `merge` takes the result.
     """
+    if experiment.engine.store != "device":
+        raise ConfigError(f"store={experiment.engine.store!r} stays where its files are: use store='device', or run it")
     job = prepare(experiment)
     if experiment.seed is None:
         raise PrivacyError("a release draws its noise where its ledger is: give a seed, or run it here")

@@ -145,6 +145,7 @@ def main() -> None:
     from kinfolk.data.federation import DataError
     from kinfolk.privacy.release import PrivacyError
     from kinfolk.runs import RunError
+    from kinfolk.simulation.store import StoreError
 
     wants_json = "--json" in sys.argv
     warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
@@ -152,7 +153,7 @@ def main() -> None:
         code = app(standalone_mode=False)
     except COMMAND_LINE_ERROR as error:
         _fail(error.format_message(), type(error).__name__, wants_json, 2)
-    except (ValueError, DataError, PrivacyError, RunError) as error:
+    except (ValueError, DataError, PrivacyError, RunError, StoreError) as error:
         _fail(str(error), type(error).__name__, wants_json, 1)
     except (KeyboardInterrupt, typer.Abort):
         _fail("interrupted; go on with `kinfolk train --resume RUN`", "Interrupted", wants_json, 130)

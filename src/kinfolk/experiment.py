@@ -19,6 +19,7 @@ from typing import Any
 from kinfolk.privacy.levels import PrivacyLevel, example_level
 
 WEIGHTS = ("uniform", "size", "precision")
+STORES = ("device", "memory", "disk")
 
 
 class ConfigError(ValueError):
@@ -55,7 +56,8 @@ class Afterwards:
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """Which model: linear, logistic, softmax, mlp, cnn, or a network of fixed widths (see `models.NETWORKS`)."""
+    """Which model: linear, logistic, softmax (each also with `sparse_` before it, for sparse rows), mlp, cnn, or a
+    network of fixed widths (see `models.NETWORKS`)."""
 
     name: str = "linear"
     hidden: tuple[int, ...] = (64,)
@@ -87,6 +89,19 @@ class Training:
 
 
 @dataclass(frozen=True)
+class Engine:
+    """How a simulation is computed: results do not depend on it."""
+
+    store: str = "device"
+    """Where clients' states are: `device`, all in the program; for very many clients `memory` or `disk`, and only a
+    round's cohort in the program."""
+
+    def __post_init__(self) -> None:
+        if self.store not in STORES:
+            raise ConfigError(f"store={self.store!r} is not one of {STORES}")
+
+
+@dataclass(frozen=True)
 class Phase:
     """Some rounds of one algorithm."""
 
@@ -115,6 +130,7 @@ class Experiment:
     privacy: PrivacyLevel = field(default_factory=lambda: example_level(epsilon=3.0))
     phases: tuple[Phase, ...] = (Phase(),)
     afterwards: Afterwards | None = None
+    engine: Engine = Engine()
 
     def __post_init__(self) -> None:
         if self.seeds < 1:

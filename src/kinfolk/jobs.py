@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kinfolk import trees
+from kinfolk.algorithms.registry import REGISTRY, resolve
 from kinfolk.building import build_afterwards, build_algorithm, build_model
 from kinfolk.data.federation import DataError, Federation, pooled
 from kinfolk.data.femnist import femnist
@@ -31,8 +32,9 @@ from kinfolk.privacy.ledger import Allowance
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import AdaptiveSum, Cost, ExactSum, GaussianSum, LaplaceSum
 from kinfolk.privacy.release import Tape
+from kinfolk.simulation import streaming
 from kinfolk.simulation.engine import Clients, Plan, count_uses
-from kinfolk.simulation.layout import lay_out
+from kinfolk.simulation.layout import lay_out, lay_out_streamed
 from kinfolk.types import Afterwards, Algorithm, Model
 
 DATASETS: dict[str, Callable[..., Federation]] = {
@@ -125,13 +127,17 @@ def prepare(experiment: Experiment, federations: Sequence[Federation] | None = N
     def terms_with(level: PrivacyLevel, uses: dict[str, np.ndarray]) -> Terms:
         return terms_for(level, data.ids, sizes, training.batch_size, uses, weights_count)
 
+    streamed = experiment.engine.store != "device"
+    if streamed:
+        _check_streamed(experiment)
     one_block = level.level != "example" and level.cohort is not None
-    clients, tests, widths, most_steps = lay_out(
-        federations,
-        batch_size=training.batch_size,
-        epochs=training.epochs,
-        by_size=training.weights == "size",
-        most_blocks=1 if one_block else 4,
+    work: Any = {
+        "batch_size": training.batch_size,
+        "epochs": training.epochs,
+        "by_size": training.weights == "size",
+    }
+    clients, tests, widths, most_steps = (
+        lay_out_streamed(data, **work) if streamed else lay_out(federations, **work, most_blocks=1 if one_block else 4)
     )
     tail_from = experiment.rounds - math.ceil(training.tail * experiment.rounds) if training.tail else None
     _check_phases(model, experiment, algorithms)
@@ -139,9 +145,10 @@ def prepare(experiment: Experiment, federations: Sequence[Federation] | None = N
     nothing = {kind: np.zeros(len(sizes), int) for kind in (*DATA_KINDS[level.level], *INBOX_KINDS[level.level])}
     draft = terms_with(_without_budget(level), nothing)
     uses, begin = [], 0
+    count = streaming.count_uses if streamed else count_uses
     for phase, algorithm in zip(experiment.phases, algorithms, strict=True):
         one_seed = trees.row(clients, 0)
-        uses.append(count_uses(plan, algorithm, draft, one_seed, range(begin, begin + phase.rounds)))
+        uses.append(count(plan, algorithm, draft, one_seed, range(begin, begin + phase.rounds)))
         begin += phase.rounds
     total = {kind: np.concatenate([part[kind] for part in uses]) for kind in uses[0]}
     terms = terms_with(level, {**nothing, **total})
@@ -165,6 +172,26 @@ def _check_phases(model: Model, experiment: Experiment, algorithms: tuple[Algori
                 f"{phase.method} does not end with one shared model, so no other phase can start from it. For warm "
                 "starts within clusters use ifca's own options (choosing_rounds, strength, alone_from)"
             )
+
+
+def _check_streamed(experiment: Experiment) -> None:
+    """Refuses what the streaming engine cannot do."""
+    store, level, training = experiment.engine.store, experiment.privacy.level, experiment.training
+    if level not in streaming.LEVELS:
+        raise ConfigError(
+            f"store={store!r} streams cohorts at level={' or '.join(map(repr, streaming.LEVELS))}; at level={level!r} "
+            "every client is in every round: use store='device'"
+        )
+    for name, given in (
+        ("seeds", experiment.seeds > 1),
+        ("training.tail", training.tail > 0),
+        ("afterwards", experiment.afterwards is not None),
+    ):
+        if given:
+            raise ConfigError(f"{name} needs every client's model at once: leave it out, or use store='device'")
+    for phase in experiment.phases:
+        if "client" not in REGISTRY[resolve(phase.method, phase.options)[0]].levels:
+            raise ConfigError(f"{phase.method} reads every client's message at once: use store='device'")
 
 
 def precision_weights(terms: Terms, sizes: np.ndarray, clients: Clients) -> np.ndarray:

@@ -39,6 +39,28 @@ class Dense:
 
 
 @dataclass(frozen=True)
+class Sparse:
+    """A dense layer on a sparse example: `indices` and `values` of its entries. Only the weights they name are read.
+
+    Equal indices add up, and padding has value 0.
+    """
+
+    inputs: int
+    outputs: int
+    start: str = "zeros"
+
+    def init(self, key: Array) -> Params:
+        return Dense(self.inputs, self.outputs, self.start).init(key)
+
+    def places(self, x: Tree) -> Array:
+        """The example's indices, those that are out of range moved to the border."""
+        return jnp.clip(x["indices"], 0, self.inputs - 1)
+
+    def apply(self, params: Params, x: Tree) -> Array:
+        return x["values"] @ params["weights"][self.places(x)] + params["bias"]
+
+
+@dataclass(frozen=True)
 class Conv:
     """A convolution as patches and one matrix product: `lax.conv` inside loops is far slower on CPU."""
 
@@ -99,7 +121,7 @@ class Flatten:
         return x.reshape(-1)
 
 
-Layer = Dense | Conv | Relu | MaxPool | Flatten
+Layer = Dense | Sparse | Conv | Relu | MaxPool | Flatten
 
 
 def squared_error(output: Array, y: Array) -> Array:
@@ -166,6 +188,18 @@ def logistic(features: int) -> Model:
 
 def softmax(features: int, classes: int) -> Model:
     return sequential((Dense(features, classes, "zeros"),), "classes")
+
+
+def sparse_linear(features: int) -> Model:
+    return sequential((Sparse(features, 1),), "number")
+
+
+def sparse_logistic(features: int) -> Model:
+    return sequential((Sparse(features, 1),), "binary")
+
+
+def sparse_softmax(features: int, classes: int) -> Model:
+    return sequential((Sparse(features, classes),), "classes")
 
 
 def mlp(features: int, outputs: int, hidden: tuple[int, ...] = (64,), outcome: str = "classes") -> Model:

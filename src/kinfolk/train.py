@@ -11,14 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
-import numpy as np
-
 from kinfolk import runs, trees
 from kinfolk.afterwards.self_select import SelfSelect
 from kinfolk.building import as_array, as_sweep
 from kinfolk.charging import Chunk, affordable, charge, chunk_rounds, chunks_of, require_charged, uses_of
-from kinfolk.checkpoints import save, start
 from kinfolk.data.federation import Federation
 from kinfolk.experiment import Experiment
 from kinfolk.fresh_noise import checked_for_release, with_fresh_noise
@@ -31,6 +27,8 @@ from kinfolk.privacy.statement import statement, text
 from kinfolk.runs import Run
 from kinfolk.simulation import engine
 from kinfolk.simulation.engine import State
+from kinfolk.simulation.store import StoreError
+from kinfolk.ways import Way, way_of
 
 Progress = Callable[[int, int, dict[str, float]], None]
 """Called after every chunk with rounds done, rounds in all, and a few numbers."""
@@ -56,7 +54,7 @@ def run(
     runs.write_json(where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **identity(where)})
     try:
         return _go(job, where, path, progress)
-    except LedgerError:
+    except (LedgerError, StoreError):
         if not (where.private / "checkpoint.npz").exists():  # refused before anything was published
             shutil.rmtree(where.path)
         raise
@@ -127,25 +125,25 @@ def refuse_bad_release(job: Job) -> None:
 
 
 def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None) -> Run:
-    released = job.experiment.seed is None
+    released, way = job.experiment.seed is None, way_of(job)
     if released:
         job = checked_for_release(job, chunk_rounds(job))
     for check in job.checks:
         check.require()
     with Ledger(ledger_path) as ledger:
-        state, done, phase = start(job, where)
+        state, done, phase = way.start(job, where)
         if released:
             require_charged(job, where, ledger, done)
         for chunk in affordable(job, where, ledger, list(chunks_of(job, done)), released):
             if chunk.phase != phase:
-                state = engine.enter_phase(job.plan, as_sweep(job.algorithms[chunk.phase]), state)
+                state = way.enter(job, where, chunk.phase, state)
                 phase = chunk.phase
             charge(job, where, ledger, chunk, released)
-            state = _compute(job, chunk, state, released)
+            state = _compute(job, chunk, state, released, way)
             done = chunk.end
-            save(job, where, state, done)
+            way.save(job, where, state, done)
             _describe(job, where, chunk.phase, state, done)
-            numbers = measure(job, phase, state)
+            numbers = way.measure(job, phase, state, everybody=False)
             runs.append_json(where.private / "metrics.jsonl", {"round": done, **summary(numbers)})
             if progress:
                 progress(done, job.experiment.rounds, summary(numbers) | _spent(job, ledger))
@@ -183,15 +181,12 @@ def _spent(job: Job, ledger: Ledger) -> dict[str, float]:
     return {"epsilon": ledger.epsilon(party, data, job.plan.level, budgets[party].delta, relation=relation)}
 
 
-def _compute(job: Job, chunk: Chunk, state: State, released: bool) -> State:
+def _compute(job: Job, chunk: Chunk, state: Any, released: bool, way: Way) -> Any:
     """Runs the chunk and compares the meters with what was charged."""
-    algorithm, terms = as_sweep(job.algorithms[chunk.phase]), as_sweep(job.terms)
     if released:
         state = with_fresh_noise(job, state, chunk_rounds(job), chunk.phase, chunk.first, (chunk.begin, chunk.end))
     before = uses_of(job, state)
-    state = engine.run_rounds(
-        job.plan, algorithm, terms, job.clients, state, jnp.int32(chunk.begin), jnp.int32(chunk.end)
-    )
+    state = way.advance(job, chunk, state)
     rounds = slice(chunk.begin - chunk.first, chunk.end - chunk.first)
     for kind, after in uses_of(job, state).items():
         charged = job.uses[chunk.phase][kind][rounds].sum(axis=0)
@@ -213,17 +208,15 @@ def _describe(job: Job, where: Run, phase: int, state: State, done: int) -> None
         runs.append_json(folder / "strengths.jsonl", {"round": done, "strength": values})
 
 
-def finish(job: Job, where: Run, ledger: Ledger, state: State, phase: int, done: int) -> None:
+def finish(job: Job, where: Run, ledger: Ledger, state: Any, phase: int, done: int) -> None:
     """Writes models, per-client results and the privacy statement."""
-    released = job.experiment.seed is None
-    algorithm = trees.row(as_sweep(job.algorithms[phase]), 0)
-    models = engine.final_models(algorithm, trees.row(state, (0, 0)))
+    released, way = job.experiment.seed is None, way_of(job)
     clean = "personal" in CLEAN[job.plan.level]
-    runs.write_tree((where.public if clean else where.private) / "models.npz", models, ids=np.array(job.ids))
+    way.write_models(job, (where.public if clean else where.private) / "models.npz", phase, state)
     runs.write_tree(
         (where.public if job.plan.level != "none" else where.private) / "shared.npz", trees.row(state.shared, (0, 0))
     )
-    numbers = measure(job, phase, state)
+    numbers = way.measure(job, phase, state, everybody=True)
     runs.write_json(
         where.private / "clients.json",
         [
@@ -258,3 +251,4 @@ def finish(job: Job, where: Run, ledger: Ledger, state: State, phase: int, done:
         shutil.copyfile(ledger.path, where.public / "ledger.jsonl")
     runs.write_text(where.public / "statement.txt", text(result))
     runs.write_json(where.public / "statement.json", result)
+    way.tidy(state)

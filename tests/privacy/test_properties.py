@@ -134,6 +134,38 @@ def test_bookkeeping_gives_the_sum_of_clipped_rows(model: Model, shape: tuple[in
 
 
 @search
+@given(
+    numbers.arrays(np.int32, (3, 4), elements=st.integers(-2, 6)),
+    numbers.arrays(np.float32, (3, 4), elements=any_float),
+    clips,
+)
+@example(np.zeros((3, 4), np.int32), np.array([[1e8, 1, -1e8, 0]] * 3, np.float32), np.float32(1))
+def test_one_example_moves_a_sparse_sum_by_at_most_the_clip(
+    indices: np.ndarray, values: np.ndarray, clip: np.float32
+) -> None:
+    """Equal indices, and indices out of range, included."""
+    x = {"indices": indices, "values": values}
+    for index in range(3):
+        assert norm(SPARSE(WORDS.init(jax.random.key(0)), (x, np.array([0, 1, 2])), only(index, 3), clip)) <= clip * (
+            1 + 1e-5
+        )
+
+
+def test_bookkeeping_of_sparse_rows_gives_the_sum_of_clipped_rows() -> None:
+    generator = np.random.default_rng(3)
+    own, plain = bookkeeping(WORDS)
+    params = jax.tree.map(lambda leaf: leaf + 0.1, WORDS.init(jax.random.key(0)))
+    x = {"indices": generator.integers(0, 5, (6, 4)), "values": generator.normal(size=(6, 4)).astype(np.float32)}
+    for clip in (0.05, 1.0, 100.0):
+        a, b = (f(params, (x, np.arange(6) % 3), jnp.ones(6), jnp.float32(clip)) for f in (own, plain))
+        jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, rtol=2e-4, atol=1e-6), a, b)
+
+
+WORDS = models.sparse_softmax(5, 3)
+SPARSE = bookkeeping(WORDS)[0]
+
+
+@search
 @given(units, numbers.arrays(bool, UNITS))
 def test_masked_rows_have_no_effect(values: np.ndarray, mask: np.ndarray) -> None:
     """Whatever stands in a masked row, NaN included, and however many of them there are."""

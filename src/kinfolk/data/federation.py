@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -33,40 +34,49 @@ class ClientData:
     y: np.ndarray
     sizes: np.ndarray
 
-    def rows(self, clients: slice, length: int) -> Rows:
-        """The clients in a slice, cut to `length` rows each."""
+    features: int | None = None
+    """How many features there are, where rows are sparse (`data/sparse.py`)."""
+    traced = None
+    """Rows are read, not computed in the program (`data/large.py` has those that are)."""
+
+    def rows(self, clients: slice | np.ndarray, length: int) -> Rows:
+        """The clients in a slice, or of these numbers, cut to `length` rows each."""
         mask = np.arange(length)[None, :] < self.sizes[clients, None]
         return Rows(_cut(self.x, clients, length), self.y[clients, :length], mask)
 
     @property
     def example_shape(self) -> tuple[int, ...]:
-        if not isinstance(self.x, np.ndarray):
-            raise DataError("features are several arrays: bring a model that reads them (models.from_functions)")
-        return self.x.shape[2:]
+        return _example_shape(self.x, self.features, 2)
 
 
 @dataclass(frozen=True)
 class RaggedData:
     """Examples of all clients one after another: for sizes so unequal that padding everybody would not fit."""
 
-    flat_x: np.ndarray
+    flat_x: Any
     flat_y: np.ndarray
     sizes: np.ndarray
+    features: int | None = None
+    traced = None
 
-    def rows(self, clients: slice, length: int) -> Rows:
-        """The clients in a slice, cut or padded to `length` rows each."""
-        starts = np.cumsum([0, *self.sizes])
-        chosen = range(len(self.sizes))[clients]
-        own = [np.arange(starts[k], starts[k] + min(length, self.sizes[k])) for k in chosen]
+    def rows(self, clients: slice | np.ndarray, length: int) -> Rows:
+        """The clients in a slice, or of these numbers, cut or padded to `length` rows each."""
+        chosen = np.arange(len(self.sizes))[clients].tolist()
+        own = [int(self.starts[k]) + np.arange(min(length, int(self.sizes[k]))) for k in chosen]
         part = padded(self.flat_x, self.flat_y, own, length)
         return Rows(part.x, part.y, np.arange(length)[None, :] < part.sizes[:, None])
 
-    @property
-    def example_shape(self) -> tuple[int, ...]:
-        return self.flat_x.shape[1:]
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """The number of each client's first row."""
+        return np.cumsum(self.sizes) - self.sizes
 
     @property
-    def x(self) -> np.ndarray:
+    def example_shape(self) -> tuple[int, ...]:
+        return _example_shape(self.flat_x, self.features, 1)
+
+    @property
+    def x(self) -> Any:
         """Padded after all; for small data only."""
         return self.rows(slice(None), int(self.sizes.max(initial=1))).x
 
@@ -75,7 +85,53 @@ class RaggedData:
         return self.rows(slice(None), int(self.sizes.max(initial=1))).y
 
 
-def _cut(x: Any, clients: slice, length: int) -> Any:
+@dataclass(frozen=True)
+class FunctionData:
+    """Examples that a function makes from clients' numbers whenever they are needed: for very many clients."""
+
+    function: Callable[[Any], tuple[Any, Any]]
+    """From an array of clients' numbers to their features and targets, both with leading axes (clients, rows)."""
+    sizes: np.ndarray
+    in_program: bool = True
+    """Whether it is written in JAX, to be compiled into the program."""
+
+    @cached_property
+    def traced(self) -> Callable[[Any], tuple[Any, Any]] | None:
+        return jax.jit(self.function) if self.in_program else None
+
+    def rows(self, clients: slice | np.ndarray, length: int) -> Rows:
+        """The clients in a slice, or of these numbers, cut to `length` rows each."""
+        chosen = np.arange(len(self.sizes), dtype=np.int32)[clients]
+        x, y = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :length], (self.traced or self.function)(chosen))
+        return Rows(x, y, np.arange(length)[None, :] < self.sizes[chosen, None])
+
+    @property
+    def example_shape(self) -> tuple[int, ...]:
+        return self.rows(slice(0, 1), 1).x.shape[2:]
+
+    @property
+    def x(self) -> Any:
+        """Everybody's; for small data only."""
+        return self.rows(slice(None), int(self.sizes.max(initial=1))).x
+
+    @property
+    def y(self) -> np.ndarray:
+        return self.rows(slice(None), int(self.sizes.max(initial=1))).y
+
+
+Data = ClientData | RaggedData | FunctionData
+"""Examples of many clients: `rows` has those of some, and `traced`, where a program can make them, how."""
+
+
+def _example_shape(x: Any, features: int | None, leading: int) -> tuple[int, ...]:
+    if features is not None:
+        return (features,)
+    if not isinstance(x, np.ndarray):
+        raise DataError("features are several arrays: bring a model that reads them (models.from_functions)")
+    return x.shape[leading:]
+
+
+def _cut(x: Any, clients: slice | np.ndarray, length: int) -> Any:
     if isinstance(x, dict):
         return {name: _cut(part, clients, length) for name, part in x.items()}
     return x[clients, :length]
@@ -87,8 +143,8 @@ class Federation:
 
     name: str
     ids: tuple[str, ...]
-    train: ClientData | RaggedData
-    test: ClientData | RaggedData
+    train: Data
+    test: Data
     outcome: str
     classes: int = 0
     scaling: str = "none"
@@ -109,7 +165,7 @@ class Federation:
 def pooled(federation: Federation) -> Federation:
     """One client with everybody's rows: what could be learned if data were not kept apart."""
 
-    def joined(data: ClientData | RaggedData) -> ClientData:
+    def joined(data: Data) -> ClientData:
         keep = np.arange(data.y.shape[1])[None, :] < data.sizes[:, None]
         x = jax.tree.map(lambda leaf: leaf[keep][None], data.x)
         return ClientData(x, data.y[keep][None], np.array([int(keep.sum())]))
@@ -189,10 +245,12 @@ def together(x: Any, y: np.ndarray, rows: Sequence[np.ndarray]) -> ClientData | 
     """Rows of each client, padded to the longest unless that would be large and mostly padding."""
     sizes = np.array([len(own) for own in rows])
     room = len(rows) * int(sizes.max(initial=1))
-    if isinstance(x, dict) or room <= 4 * sizes.sum() or room * x[:1].size <= LARGE:
+    if room <= 4 * sizes.sum() or room * sum(part[:1].size for part in jax.tree.leaves(x)) <= LARGE:
         return padded(x, y, rows)
     order = np.concatenate(rows)
-    return RaggedData(x[order].astype(_number(x)), y[order].astype(_label(y)), sizes)
+    return RaggedData(
+        jax.tree.map(lambda part: part[order].astype(_number(part)), x), y[order].astype(_label(y)), sizes
+    )
 
 
 def padded(x: Any, y: np.ndarray, rows: Sequence[np.ndarray], least: int = 1) -> ClientData:

@@ -84,7 +84,7 @@ def terms_for(
         return Terms(data, chooser, inbox, noise_factors, clip_factors)
     chooser = ExactMin(np.ones(clients, np.float32), level.choice_score)
     capacity = _worthwhile(
-        max(accounting.capacity(n, r, 10**6, 1e-6) for n, r in zip(sizes, rates, strict=True)),
+        max(accounting.capacity(n, r, 10**6, 1e-6) for n, r in set(zip(sizes.tolist(), rates.tolist(), strict=True))),
         int(max(sizes)),
         weights_count,
     )

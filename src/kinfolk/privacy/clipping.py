@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.models import Conv, Dense
+from kinfolk.models import Conv, Dense, Sparse
 from kinfolk.types import Model, Params, Tree
 
 GRID_STEPS = 2**16
 """In a release run a clipped contribution is a vector of whole multiples of clip / GRID_STEPS."""
+WEIGHTED = (Dense, Sparse, Conv)
+"""Layers that have weights."""
 
 
 @dataclass(frozen=True)
@@ -142,9 +145,9 @@ def _bookkeeping(model: Model, params: Params, examples: Tree, weights: Array, c
         inputs = []
         out = x
         for layer, own, offset in zip(model.layers, params, offsets, strict=True):
-            inputs.append(layer.patches(out) if isinstance(layer, Conv) else out if isinstance(layer, Dense) else ())
+            inputs.append(_layer_input(layer, out))
             out = layer.apply(own, out)
-            if isinstance(layer, Dense | Conv):
+            if isinstance(layer, WEIGHTED):
                 out = out + offset
         return model.output_loss(out, y), tuple(inputs)
 
@@ -152,14 +155,14 @@ def _bookkeeping(model: Model, params: Params, examples: Tree, weights: Array, c
         shapes, out = [], x
         for layer, own in zip(model.layers, params, strict=True):
             out = jax.eval_shape(layer.apply, own, out)
-            shapes.append(jnp.zeros(out.shape, out.dtype) if isinstance(layer, Dense | Conv) else ())
+            shapes.append(jnp.zeros(out.shape, out.dtype) if isinstance(layer, WEIGHTED) else ())
         return tuple(shapes)
 
     x, y = examples
     zero = offsets_for(jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), x))
     outputs, inputs = jax.vmap(jax.grad(loss_of_offsets, has_aux=True), in_axes=(None, 0, 0))(zero, x, y)
     pairs = [
-        (_layer_parts(layer, a, g) if isinstance(layer, Dense | Conv) else None)
+        (_layer_parts(layer, a, g) if isinstance(layer, WEIGHTED) else None)
         for layer, a, g in zip(model.layers, inputs, outputs, strict=True)
     ]
     squared = sum((jnp.square(parts.norm) for parts in pairs if parts), jnp.zeros_like(weights))
@@ -175,7 +178,35 @@ class _Parts:
     weighted: Callable[[Array], Tree]
 
 
-def _layer_parts(layer: Dense | Conv, inputs: Array, outputs: Array) -> _Parts:
+def _layer_input(layer: Any, x: Tree) -> Tree:
+    """What a layer's weights are multiplied with."""
+    if isinstance(layer, Conv):
+        return layer.patches(x)
+    if isinstance(layer, Sparse):
+        return {"places": layer.places(x), "values": x["values"]}
+    return x if isinstance(layer, Dense) else ()
+
+
+def _sparse_parts(layer: Sparse, inputs: Tree, outputs: Array) -> _Parts:
+    """As for a dense layer, once entries with equal indices are added up in the first of their places."""
+    places, values = inputs["places"], inputs["values"]
+    equal = places[:, :, None] == places[:, None, :]
+    first = jnp.argmax(equal, axis=2) == jnp.arange(places.shape[1], dtype=jnp.int32)[None, :]
+    a = jnp.where(first, jnp.where(equal, values[:, None, :], 0).sum(2), 0)
+    scale = _scale(jnp.abs(outputs).max(1))
+    g = outputs / scale[:, None]
+    squared = (1 + jnp.square(a).sum(1)) * jnp.square(g).sum(1)
+
+    def weighted(factors: Array) -> Tree:
+        kept, scaled = (factors > 0)[:, None], (factors * scale)[:, None]
+        own_a, own_g = jnp.where(kept, a, 0), jnp.where(kept, scaled * g, 0)
+        empty = jnp.zeros((layer.inputs, layer.outputs), jnp.float32)
+        return {"weights": empty.at[places].add(own_a[:, :, None] * own_g[:, None, :]), "bias": own_g.sum(0)}
+
+    return _Parts(scale * jnp.sqrt(squared), weighted)
+
+
+def _layer_parts(layer: Dense | Sparse | Conv, inputs: Tree, outputs: Array) -> _Parts:
     """From a layer's inputs and the gradients at its outputs, for every example.
 
     Output gradients are scaled by their largest value first: squares of small ones are 0 in float32, however large the
@@ -183,6 +214,8 @@ def _layer_parts(layer: Dense | Conv, inputs: Array, outputs: Array) -> _Parts:
     their operands otherwise. A convolution's own gradients are smaller than its patches, so they are kept; what
     is not finite gets a norm that is not, and then the weight 0.
     """
+    if isinstance(layer, Sparse):
+        return _sparse_parts(layer, inputs, outputs)
     a, g = (leaf.reshape(leaf.shape[0], -1, leaf.shape[-1]) for leaf in (inputs, outputs))
     scale = _scale(jnp.abs(g).max((1, 2)))
     g = g / scale[:, None, None]

@@ -272,13 +272,7 @@ def errors(plan: Plan, algorithms: Algorithm, tests: Sequence[Rows], states: Sta
     def of_client(algorithm: Algorithm, shared: Shared, own: tuple[Personal, Params], rows: Rows) -> dict[str, Array]:
         personal, params = own
         params = params if jax.tree.leaves(params) else algorithm.model(shared, personal)
-        losses = jax.vmap(lambda x, y: plan.model.loss(params, x, y))(rows.x, rows.y)
-        wrong = jax.vmap(lambda x, y: error(plan.model, plan.model.predict(params, x), y))(rows.x, rows.y)
-        count = jnp.maximum(rows.mask.sum(), 1).astype(jnp.float32)
-        return {
-            "loss": jnp.where(rows.mask, losses, 0).sum() / count,
-            "error": jnp.where(rows.mask, wrong, 0).sum() / count,
-        }
+        return errors_of(plan.model, params, rows)
 
     def of_run(algorithm: Algorithm, tests: Sequence[Rows], state: State) -> dict[str, Array]:
         parts, begin = [], 0
@@ -290,6 +284,17 @@ def errors(plan: Plan, algorithms: Algorithm, tests: Sequence[Rows], states: Sta
 
     seeds = over(plan.model, of_run, (None, 0, 0))
     return over(plan.model, seeds, (0, None, 0))(algorithms, tests, states)
+
+
+def errors_of(model: Model, params: Params, rows: Rows) -> dict[str, Array]:
+    """One client's mean loss and mean error on these rows."""
+    losses = jax.vmap(lambda x, y: model.loss(params, x, y))(rows.x, rows.y)
+    wrong = jax.vmap(lambda x, y: error(model, model.predict(params, x), y))(rows.x, rows.y)
+    count = jnp.maximum(rows.mask.sum(), 1).astype(jnp.float32)
+    return {
+        "loss": jnp.where(rows.mask, losses, 0).sum() / count,
+        "error": jnp.where(rows.mask, wrong, 0).sum() / count,
+    }
 
 
 def count_uses(

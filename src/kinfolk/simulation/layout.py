@@ -70,11 +70,25 @@ def lay_out(
         blocks = [getattr(f, part).rows(span, longest) for f in federations]
         return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *blocks)
 
-    seeds = len(federations)
-    public = sizes / sizes.mean() if by_size else np.ones(len(sizes))
-    clients = Clients(
-        tuple(stacked("train", span) for span in spans),
-        *(jnp.asarray(np.tile(v, (seeds, 1))) for v in (sizes.astype(np.float32), steps, public.astype(np.float32))),
-    )
+    blocks = tuple(stacked("train", span) for span in spans)
+    clients = Clients(blocks, *_public(sizes, steps, by_size, len(federations)))
     most = tuple(int(steps[span].max()) for span in spans)
     return clients, tuple(stacked("test", span) for span in spans), widths, most
+
+
+def lay_out_streamed(
+    federation: Federation, *, batch_size: int | None, epochs: int, by_size: bool = False
+) -> tuple[Clients, tuple[Rows, ...], tuple[int, ...], tuple[int, ...]]:
+    """The same for the streaming engine: one block, and in it the first client's rows only, to show their shapes."""
+    sizes = federation.train.sizes
+    steps = local_steps(sizes, batch_size, epochs)
+    one = federation.train.rows(slice(0, 1), max(1, int(sizes.max())))
+    block = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], one)
+    return Clients((block,), *_public(sizes, steps, by_size, 1)), (), (len(sizes),), (int(steps.max()),)
+
+
+def _public(sizes: np.ndarray, steps: np.ndarray, by_size: bool, seeds: int) -> tuple[jax.Array, ...]:
+    """Every seed's public numbers of clients: sizes, steps and weights."""
+    weights = sizes / sizes.mean() if by_size else np.ones(len(sizes))
+    numbers = (sizes.astype(np.float32), steps, weights.astype(np.float32))
+    return tuple(jnp.asarray(np.tile(values, (seeds, 1))) for values in numbers)

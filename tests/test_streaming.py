@@ -1,0 +1,232 @@
+"""The streaming engine: the resident engine's results from a store, after crashes too, and clear refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kinfolk import jobs, runs, streamed, train, ways
+from kinfolk.data.federation import Federation
+from kinfolk.data.large import from_arrays, from_function
+from kinfolk.experiment import ConfigError, DataChoice, Engine, Experiment, ModelChoice, Phase, Training
+from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level
+from kinfolk.simulation import mapping
+from kinfolk.simulation.store import StoreError, in_memory, on_disk
+
+CLIENTS, FEATURES, ROWS = 80, 3, 6
+
+
+def made(ids: Any) -> tuple[Any, Any]:
+    """Rows of these clients: a line of its own for each, and as many rows as its number says."""
+
+    def of(client: Any) -> tuple[Any, Any]:
+        key = jax.random.fold_in(jax.random.key(7), client)
+        x = jax.random.uniform(key, (ROWS, FEATURES), jnp.float32, -1)
+        return x, x.sum(axis=1) + 0.1 * (client % 5).astype(jnp.float32)
+
+    return jax.vmap(of)(jnp.asarray(ids))
+
+
+SIZES = np.sort(1 + np.arange(CLIENTS) % ROWS)
+
+
+def function_data(scaling: str = "none", test_fraction: float = 0.0, seed: int = 0) -> Federation:
+    return from_function(made, CLIENTS, SIZES, name="made", scaling=scaling)
+
+
+def experiment(store: str, level: PrivacyLevel | None = None, **changes: object) -> Experiment:
+    level = client_level(noise_multiplier=0.5, clip=1.0, cohort=8.0) if level is None else level
+    first = Experiment(
+        seed=3,
+        data=DataChoice("made"),
+        training=Training(batch_size=3),
+        privacy=level,
+        phases=(Phase("mean_regularized", 24),),
+        engine=Engine(store),
+    )
+    return replace(first, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def known_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(jobs.DATASETS, "made", function_data)
+
+
+def result_of(run: runs.Run) -> dict[str, np.ndarray]:
+    """Models, shared state and per-client errors of a run."""
+    found = {}
+    for path in (run.private / "models.npz", *run.path.glob("*/shared.npz")):
+        with np.load(path) as file:
+            found |= {f"{path.name} {name}": file[name] for name in file.files if name != "ids"}
+    return found
+
+
+def same(a: runs.Run, b: runs.Run, tolerance: float = 1e-5) -> None:
+    first, second = result_of(a), result_of(b)
+    assert first.keys() == second.keys()
+    assert all(np.abs(values).max() > 0.01 for name, values in first.items() if name.startswith("models"))
+    for name in first:
+        np.testing.assert_allclose(first[name], second[name], rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(errors_of(a), errors_of(b), rtol=1e-4, atol=1e-5)
+
+
+def errors_of(run: runs.Run) -> list[float]:
+    return [line["error"][0] for line in json.loads((run.private / "clients.json").read_text())]
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "client level": {},
+    "two phases": {"phases": (Phase("fedavg", 10), Phase("shared_and_own", 10))},
+    "nobody keeps anything": {"phases": (Phase("fedavg", 10),)},
+    "no privacy": {"level": PrivacyLevel("none", cohort=8.0)},
+    "everybody in every round": {"level": client_level(noise_multiplier=0.5), "training": Training(batch_size=None)},
+    "clients in turns": {"model": ModelChoice("mlp", (4,)), "phases": (Phase("mean_regularized", 6),)},
+    "a relation and weights by size": {
+        "phases": (Phase("relation_regularized", 10),),
+        "training": Training(batch_size=3, weights="size"),
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n != "client level" else []) for n in CASES]
+)
+def test_results_are_the_resident_engines(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "clients in turns":
+        monkeypatch.setattr(mapping, "MOST_TOGETHER", 0)
+    resident = train.run(experiment("device", **CASES[name]), tmp_path)
+    for store in ("memory", "disk") if name == "client level" else ("disk",):
+        run = train.run(experiment(store, **CASES[name]), tmp_path)
+        same(resident, run)
+        assert run.statement()["epsilon"] == resident.statement()["epsilon"]
+        assert not list(run.private.glob("phase*"))
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed after a chunk was computed and before it was saved: the store has changed, the checkpoint has not."""
+    expected = train.run(experiment("disk"), tmp_path / "whole")
+    calls = []
+
+    def dies(*arguments: Any) -> None:
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        streamed.save(*arguments)
+
+    monkeypatch.setattr(ways, "STREAMED", replace(ways.STREAMED, save=dies))
+    with pytest.raises(KeyboardInterrupt):
+        train.run(experiment("disk"), tmp_path / "broken")
+    monkeypatch.undo()
+    monkeypatch.setitem(jobs.DATASETS, "made", function_data)
+    (broken,) = (tmp_path / "broken").iterdir()
+    same(expected, train.resume(broken), tolerance=0)
+
+
+@pytest.mark.slow
+def test_kill_9_at_any_moment(tmp_path: Path) -> None:
+    """A run in a process of its own, killed again and again at moments of its own choice."""
+    long = experiment("disk", phases=(Phase("fedavg", 60), Phase("mean_regularized", 600)))
+    expected = train.run(long, tmp_path / "whole")
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; import test_streaming as t\n"
+        "from kinfolk import jobs, train; jobs.DATASETS['made'] = t.function_data\n"
+        "long = t.experiment('disk', phases=(t.Phase('fedavg', 60), t.Phase('mean_regularized', 600)))\n"
+        "out = Path(sys.argv[2]); found = list(out.iterdir()) if out.exists() else []\n"
+        "train.resume(found[0]) if found else train.run(long, out)\n"
+    )
+    killed = 0
+    for _ in range(30):
+        with subprocess.Popen([sys.executable, "-c", program, str(Path(__file__).parent), str(tmp_path / "b")]) as own:
+            before, deadline = rounds_of(tmp_path / "b"), time.monotonic() + 120
+            while own.poll() is None and rounds_of(tmp_path / "b") < before + 150 and time.monotonic() < deadline:
+                time.sleep(0.002)
+            time.sleep(0.01 * killed)
+            if own.poll() is None:
+                os.kill(own.pid, signal.SIGKILL)
+                killed += 1
+        if own.returncode == 0:
+            break
+    (broken,) = (tmp_path / "b").iterdir()
+    assert killed >= 3
+    same(expected, runs.open_run(broken), tolerance=0)
+
+
+def rounds_of(folder: Path) -> int:
+    """Rounds that the run in a folder has in its checkpoint."""
+    for path in folder.glob("*/private/checkpoint.npz"):
+        with np.load(path) as file:
+            return int(file["round"])
+    return 0
+
+
+def test_a_place_that_a_checkpoint_knows_is_not_written_to(tmp_path: Path) -> None:
+    shapes = {"w": jax.ShapeDtypeStruct((2,), jnp.float32)}
+    store = on_disk(shapes, 500, tmp_path, "rows")
+    ids = np.array([1, 303])
+    rows, known = store.read(np.array([0, 1, 500]))
+    assert not known.any()
+    assert rows["w"].shape == (3, 2)
+    for value in (1.0, 2.0):
+        store.write(ids, {"w": np.full((2, 2), value, np.float32)})
+    store.keep()
+    places = store.now.copy()
+    for value in (3.0, 4.0):
+        store.write(ids, {"w": np.full((2, 2), value, np.float32)})
+    assert store.read(ids)[0]["w"].tolist() == [[4.0, 4.0]] * 2
+    assert store.leaves[0][places[ids], ids].tolist() == [[2.0, 2.0]] * 2
+    memory = in_memory(shapes, 500)
+    memory.write(ids, {"w": np.ones((2, 2), np.float32)})
+    assert memory.read(np.array([303, 304]))[1].tolist() == [True, False]
+
+
+def test_data_from_a_function_arrays_and_files_are_the_same(tmp_path: Path) -> None:
+    x, y = (np.asarray(part) for part in made(np.arange(CLIENTS, dtype=np.int32)))
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    files = [np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "xy"]
+    mapped = from_arrays(files[0], files[1], SIZES, name="made")
+    outside = from_function(lambda ids: (x[ids], y[ids]), CLIENTS, SIZES, name="made", in_program=False)
+    assert isinstance(mapped.train.x, np.memmap)
+    few = experiment("memory", phases=(Phase("mean_regularized", 5),))
+    first = train.run(few, tmp_path)
+    for data in (mapped, outside):
+        same(first, train.run(few, tmp_path, federations=[data]))
+
+
+def test_a_release_is_charged_and_streamed(tmp_path: Path) -> None:
+    level = client_level(epsilon=6.0, delta=1e-4, cohort=8.0, allow_large_delta=True)
+    run = train.run(experiment("disk", level, seed=None, phases=(Phase("mean_regularized", 6),)), tmp_path)
+    assert 0 < run.statement()["epsilon"] <= 6.0
+    assert run.statement()["simulated"] is False
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"level": example_level(epsilon=3.0)}, "every client is in every round"),
+        ({"seeds": 2}, "seeds needs every client"),
+        ({"training": Training(tail=0.5)}, "tail needs every client"),
+        ({"level": PrivacyLevel("none"), "phases": (Phase("mocha", 2),)}, "mocha reads every client's message"),
+    ],
+)
+def test_what_cannot_be_streamed_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        jobs.prepare(experiment("disk", **changes))
+
+
+def test_a_full_disk_is_noticed_before_the_first_round(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="GB are free"):
+        on_disk({"w": jax.ShapeDtypeStruct((10**6,), jnp.float32)}, 10**9, tmp_path, "rows")
+    assert not list(tmp_path.iterdir())
