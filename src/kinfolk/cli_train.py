@@ -69,6 +69,12 @@ def train(
     output: Output = Path("runs"),
     ledger: Annotated[Path | None, typer.Option(help="The data set's ledger (release runs).")] = None,
     data_dir: DataDir = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Log while training: tensorboard, mlflow (repeat for both). A release logs its epsilon only."
+        ),
+    ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with this run directory.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -84,7 +90,7 @@ def train(
     if resume is not None:
         experiment = runs.open_run(resume).experiment()
         with bar(as_json, experiment.name, experiment.seed is not None) as progress:
-            run = training.resume(resume, ledger=ledger, progress=progress)
+            run = training.resume(resume, ledger=ledger, progress=progress, track=track or ())
         show_results("train", [result_row(run)], as_json)
         return
     federations: Any = None
@@ -121,7 +127,9 @@ def train(
         )
     tell(notes, as_json)
     with bar(as_json, experiment.name, experiment.seed is not None) as progress:
-        run = training.run(experiment, output, ledger=ledger, progress=progress, federations=federations)
+        run = training.run(
+            experiment, output, ledger=ledger, progress=progress, federations=federations, track=track or ()
+        )
     show_results("train", [result_row(run)], as_json, **({"notes": notes} if notes else {}))
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kinfolk import runs, trees
+from kinfolk import runs, tracking, trees
 from kinfolk.afterwards.self_select import SelfSelect
 from kinfolk.building import as_array, as_sweep
 from kinfolk.charging import Chunk, affordable, charge, chunk_rounds, chunks_of, require_charged, uses_of
@@ -41,11 +41,14 @@ def run(
     ledger: Path | None = None,
     progress: Progress | None = None,
     federations: Sequence[Federation] | None = None,
+    track: Sequence[str] = (),
 ) -> Run:
     """Trains, and returns the run directory. Without a seed this is a release, charged to the data set's ledger.
 
-    `federations`: the data, one per seed, where they are in memory already.
+    `federations`: the data, one per seed, where they are in memory already. `track`: where numbers go while it trains,
+    besides the run directory (see `tracking`).
     """
+    tracking.check(track)
     job = prepare(experiment, federations)
     refuse_bad_release(job)
     where = runs.create(output, experiment)
@@ -53,15 +56,18 @@ def run(
     path = default_ledger(job, where) if ledger is None else ledger
     runs.write_json(where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **identity(where)})
     try:
-        return _go(job, where, path, progress)
+        return _go(job, where, path, progress, track)
     except (LedgerError, StoreError):
         if not (where.private / "checkpoint.npz").exists():  # refused before anything was published
             shutil.rmtree(where.path)
         raise
 
 
-def resume(path: Path, *, ledger: Path | None = None, progress: Progress | None = None) -> Run:
+def resume(
+    path: Path, *, ledger: Path | None = None, progress: Progress | None = None, track: Sequence[str] = ()
+) -> Run:
     """Goes on with a run that was stopped. A simulation continues bit for bit; a release draws fresh noise."""
+    tracking.check(track)
     where = runs.open_run(path)
     if where.done():
         return where
@@ -75,7 +81,7 @@ def resume(path: Path, *, ledger: Path | None = None, progress: Progress | None 
     refuse_bad_release(job)
     if job.federations[0].encoding != (where.schema() or ""):
         raise PrivacyError("the schema was changed since the run began: undo that, or start a new run")
-    return _go(job, where, path, progress)
+    return _go(job, where, path, progress, track)
 
 
 def _write_encoding(job: Job, where: Run) -> None:
@@ -124,13 +130,13 @@ def refuse_bad_release(job: Job) -> None:
         )
 
 
-def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None) -> Run:
+def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None, track: Sequence[str]) -> Run:
     released, way = job.experiment.seed is None, way_of(job)
     if released:
         job = checked_for_release(job, chunk_rounds(job))
     for check in job.checks:
         check.require()
-    with Ledger(ledger_path) as ledger:
+    with Ledger(ledger_path) as ledger, tracking.tracking(track, job.experiment, where.private) as log:
         state, done, phase = way.start(job, where)
         if released:
             require_charged(job, where, ledger, done)
@@ -143,10 +149,13 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None) -> R
             done = chunk.end
             way.save(job, where, state, done)
             _describe(job, where, chunk.phase, state, done)
-            numbers = way.measure(job, phase, state, everybody=False)
-            runs.append_json(where.private / "metrics.jsonl", {"round": done, **summary(numbers)})
+            numbers = summary(way.measure(job, phase, state, everybody=False))
+            runs.append_json(where.private / "metrics.jsonl", {"round": done, **numbers})
+            if progress or track:
+                numbers |= _spent(job, ledger)
+            log(done, numbers)
             if progress:
-                progress(done, job.experiment.rounds, summary(numbers) | _spent(job, ledger))
+                progress(done, job.experiment.rounds, numbers)
         if job.afterwards is not None:
             state = _personalise(job, where, phase, state)
             after = {"round": done, "afterwards": True, **summary(measure(job, phase, state))}

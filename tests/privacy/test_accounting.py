@@ -175,3 +175,14 @@ def test_plan_solves_for_each_number(missing: str) -> None:
     rest = {name: value for name, value in given.items() if name != missing}
     answer = plan("example", **rest, epsilon=budget * 1.0001, delta=1e-5)  # type: ignore[arg-type]
     assert getattr(answer, missing) == pytest.approx(given[missing], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("budget", "delta", "uses", "rate"), [(3.0, 1e-5, 2, 0.13), (8.0, 1e-3, 1, 0.01), (1.0, 1e-3, 1, 1e-4)]
+)
+def test_few_releases_need_little_noise_and_still_get_enough(
+    budget: float, delta: float, uses: int, rate: float
+) -> None:
+    (z,) = noise_multipliers([Case(budget, delta, uses, rate)])
+    assert epsilon([(Cost("gaussian", z, rate), uses)], delta) <= budget
+    assert z <= 0.0501 or epsilon([(Cost("gaussian", 0.99 * z, rate), uses)], delta) > budget

@@ -242,7 +242,7 @@ def _central_limit(cost: Cost, uses: int, delta: float) -> float:
 
     if excess(0.0) <= 0:
         return 1e-6
-    return optimize.brentq(excess, 0.0, mu * mu / 2 + 12 * mu + 10, xtol=1e-6)  # type: ignore[return-value]
+    return max(1e-6, optimize.brentq(excess, 0.0, mu * mu / 2 + 12 * mu + 10, xtol=1e-6))  # type: ignore[type-var]
 
 
 def _grid(cost: Cost, uses: int, delta: float) -> float:
@@ -329,7 +329,7 @@ def _solve(case: Case, correction: float) -> tuple[float, float]:
     log_z, best, before = guess + start + TOLERANCE / 3, math.inf, None
     for _ in range(20):
         z = _round_up(_usable(math.exp(log_z), case))
-        log_z, miss = math.log(z), math.log(case.spent(z) / case.epsilon)
+        log_z, miss = math.log(z), math.log(max(case.spent(z), 1e-6) / case.epsilon)
         if miss <= 0:
             best = min(best, z)
             if miss >= slope * TOLERANCE:
@@ -337,7 +337,7 @@ def _solve(case: Case, correction: float) -> tuple[float, float]:
         if before is not None and abs(log_z - before[0]) > 1e-6:
             slope = min((miss - before[1]) / (log_z - before[0]), -0.1)
         before = (log_z, miss)
-        log_z = log_z - miss / slope + TOLERANCE / 3
+        log_z = max(log_z - miss / slope + TOLERANCE / 3, low)
     if not math.isfinite(best):
         raise BudgetError(f"no noise multiplier found for {case}: please report this with the settings used")
     return best, best / (math.exp(guess) * case.evenly)
