@@ -9,18 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import models
+from kinfolk import models, trees
 from kinfolk.building import as_sweep
 from kinfolk.data.federation import from_rows
 from kinfolk.experiment import Experiment, ModelChoice, Phase, Training
 from kinfolk.jobs import Job, prepare
+from kinfolk.privacy import clipping
 from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.privacy.mechanisms import shuffled_batch
 from kinfolk.simulation import engine, mapping
 
 SIZES = (4, 5, 8, 8, 9)
 
 
-def images_job(level: PrivacyLevel, seeds: int = 1) -> Job:
+def images_job(level: PrivacyLevel, seeds: int = 1, batches: str = "poisson") -> Job:
     generator = np.random.default_rng(0)
     x = generator.normal(size=(sum(SIZES), 10, 10, 1)).astype(np.float32)
     y = generator.integers(0, 3, sum(SIZES)).astype(np.int32)
@@ -29,7 +31,7 @@ def images_job(level: PrivacyLevel, seeds: int = 1) -> Job:
         seed=0,
         seeds=seeds,
         model=ModelChoice("cnn_small"),
-        training=Training(batch_size=3),
+        training=Training(batch_size=3, batches=batches),
         privacy=level,
         phases=(Phase("mean_regularized", 2, {"strength": 0.5}),),
     )
@@ -85,3 +87,40 @@ def test_an_absent_client_costs_nothing() -> None:
     jax.effects_barrier()
     assert sorted(seen) == [0, 2]
     np.testing.assert_array_equal(out, [0, 0, 4])
+
+
+def test_shuffled_batches_are_passes() -> None:
+    """Every batch is full of real rows, no row comes twice in a pass, and the next pass has another order."""
+    mask = jnp.arange(12) < 10
+    key = jax.random.key(1)
+    drawn = [shuffled_batch(3, key, jnp.int32(n), jnp.arange(12), mask) for n in range(6)]
+    assert all(bool(filled.all()) and len(rows) == 3 for rows, filled in drawn)
+    passes = [np.concatenate([rows for rows, _ in drawn[k : k + 3]]).tolist() for k in (0, 3)]
+    assert all(len(set(rows)) == 9 and max(rows) < 10 for rows in passes)
+    assert passes[0] != passes[1]
+    rows, filled = shuffled_batch(3, key, jnp.int32(5), jnp.arange(4), jnp.array([True, True, False, False]))
+    assert int(filled.sum()) == 2
+    assert set(np.asarray(rows)[np.asarray(filled)].tolist()) == {0, 1}
+
+
+def test_every_row_is_as_likely_to_be_first() -> None:
+    keys = jax.random.split(jax.random.key(0), 4000)
+    first = jax.vmap(lambda key: shuffled_batch(1, key, jnp.int32(0), jnp.arange(5), jnp.ones(5, bool))[0][0])(keys)
+    assert np.abs(np.bincount(np.asarray(first), minlength=5) / 4000 - 0.2).max() < 0.03
+
+
+def test_shuffled_batches_have_no_account_at_example_level() -> None:
+    with pytest.raises(ValueError, match="batches='shuffled' has no account"):
+        images_job(LEVELS["example"], batches="shuffled")
+    job = images_job(LEVELS["client"], batches="shuffled")
+    assert job.terms.data.shuffled == 3  # type: ignore[union-attr]
+
+
+def test_a_sum_in_turns_equals_one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    units = jax.random.normal(jax.random.key(0), (6, 7)).at[2].set(jnp.nan)
+    weights, what = jnp.array([1.0, 1, 1, 0, 1, 1]), clipping.rows(lambda public, unit: public * unit)
+    together = what.clipped(jnp.float32(2), units, weights, jnp.float32(1.5))
+    on_grid = what.on_grid(jnp.float32(2), units, weights, jnp.float32(1.5))
+    monkeypatch.setattr(trees, "MOST_TOGETHER", 0)
+    np.testing.assert_allclose(what.clipped(jnp.float32(2), units, weights, jnp.float32(1.5)), together, rtol=1e-5)
+    np.testing.assert_array_equal(what.on_grid(jnp.float32(2), units, weights, jnp.float32(1.5)), on_grid)

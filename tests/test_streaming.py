@@ -17,12 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import jobs, runs, streamed, train, ways
+from kinfolk import jobs, runs, streamed, train, trees, ways
 from kinfolk.data.federation import Federation
 from kinfolk.data.large import from_arrays, from_function
 from kinfolk.experiment import ConfigError, DataChoice, Engine, Experiment, ModelChoice, Phase, Training
 from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level
-from kinfolk.simulation import mapping
 from kinfolk.simulation.store import StoreError, in_memory, on_disk
 
 CLIENTS, FEATURES, ROWS = 80, 3, 6
@@ -105,7 +104,7 @@ CASES: dict[str, dict[str, Any]] = {
 )
 def test_results_are_the_resident_engines(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "clients in turns":
-        monkeypatch.setattr(mapping, "MOST_TOGETHER", 0)
+        monkeypatch.setattr(trees, "MOST_TOGETHER", 0)
     resident = train.run(experiment("device", **CASES[name]), tmp_path)
     for store in ("memory", "disk") if name == "client level" else ("disk",):
         run = train.run(experiment(store, **CASES[name]), tmp_path)

@@ -20,6 +20,7 @@ from kinfolk.privacy.levels import PrivacyLevel, example_level
 
 WEIGHTS = ("uniform", "size", "precision")
 STORES = ("device", "memory", "disk")
+BATCHES = ("poisson", "shuffled")
 
 
 class ConfigError(ValueError):
@@ -72,6 +73,9 @@ class Training:
     """Expected batch size; a client with fewer examples uses them all. None: full batches."""
     epochs: int = 1
     """Passes over a client's data in a round."""
+    batches: str = "poisson"
+    """How a batch is drawn: `poisson` (a coin for every example, what accounts need at example level), or parts of a
+    `shuffled` pass, which cost less time where nothing is paid for a look."""
     weights: str = "uniform"
     """Weights of the clients in a mean: uniform, by (public) size, or by the precision that their noise leaves."""
     tail: float = 0.0
@@ -82,6 +86,8 @@ class Training:
             raise ConfigError(f"batch_size={self.batch_size} must be at least 1")
         if self.epochs < 1:
             raise ConfigError(f"epochs={self.epochs} must be at least 1")
+        if self.batches not in BATCHES:
+            raise ConfigError(f"batches={self.batches!r} is not one of {BATCHES}")
         if self.weights not in WEIGHTS:
             raise ConfigError(f"weights={self.weights!r} is not one of {WEIGHTS}")
         if not 0 <= self.tail <= 1:

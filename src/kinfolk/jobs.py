@@ -125,7 +125,8 @@ def prepare(experiment: Experiment, federations: Sequence[Federation] | None = N
     weights_count = trees.size(jax.eval_shape(model.init, jax.random.key(0)))
 
     def terms_with(level: PrivacyLevel, uses: dict[str, np.ndarray]) -> Terms:
-        return terms_for(level, data.ids, sizes, training.batch_size, uses, weights_count)
+        shuffled = training.batches == "shuffled"
+        return terms_for(level, data.ids, sizes, training.batch_size, uses, weights_count, shuffled)
 
     streamed = experiment.engine.store != "device"
     if streamed:

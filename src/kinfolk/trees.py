@@ -14,6 +14,9 @@ from jax.flatten_util import ravel_pytree
 
 Tree = Any
 
+MOST_TOGETHER = 10_000
+"""Scalars of the largest tree of which a CPU computes many side by side: larger ones would not stay in its cache."""
+
 
 def add(a: Tree, b: Tree) -> Tree:
     return jax.tree.map(jnp.add, a, b)
@@ -73,3 +76,8 @@ def flatten(tree: Tree) -> tuple[Array, Any]:
     An empty tree gives a vector of length 0.
     """
     return ravel_pytree(tree)
+
+
+def in_turns(tree: Tree) -> bool:
+    """Whether many trees like this one are quicker computed one after the other than side by side, on this machine."""
+    return jax.default_backend() == "cpu" and size(tree) > MOST_TOGETHER

@@ -41,7 +41,7 @@ def descend(
         start = pulled(params, kept) if held else params
         gradient, gate = gate.gradient(start, active)
         moved = trees.subtract(start, trees.scale(step_size, gradient))
-        return (trees.choose(active, moved, params), gate), None
+        return (trees.choose(active, moved, params) if held else moved, gate), None  # an inactive gradient is 0
 
     if not held:
         params = pulled(params, kept ** gate.steps.astype(jnp.float32))

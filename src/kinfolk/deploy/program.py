@@ -169,7 +169,9 @@ def _own(study: Study, policy: Policy, size: int, uses: dict[str, np.ndarray] | 
         level = PrivacyLevel("example", noise_multiplier=1.0, allow_large_delta=True)
     total = {kind: np.array([0 if uses is None else int(uses[kind].sum())]) for kind in DATA_KINDS[level.level]}
     weights = trees.size(jax.eval_shape(study.model.init, study.key))
-    terms = terms_for(level, (policy.client,), np.array([size]), policy.training.batch_size, total, weights)
+    own = policy.training
+    shuffled = own.batches == "shuffled"
+    terms = terms_for(level, (policy.client,), np.array([size]), own.batch_size, total, weights, shuffled)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf[0], jnp.float32), terms.own)
 
 

@@ -210,7 +210,8 @@ def _seen(
             parts += [jnp.where(count == n, moved, 0) for n in range(plan.clients)]
             parts.append(cohort.present[others].astype(jnp.float32))
     elif view == "released_model":
-        messages, _, _ = engine._all_clients(plan, algorithm, terms, clients, old, number)
+        everyone = jnp.ones(plan.clients, bool)
+        messages, _, _ = engine._all_clients(plan, algorithm, terms, clients, old, number, everyone)
         parts += [_flat(trees.row(messages, TARGET)), _flat(trees.row(new.personal[0], TARGET))]
     return jnp.concatenate(parts)
 

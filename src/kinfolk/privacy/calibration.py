@@ -38,12 +38,13 @@ def terms_for(
     batch_size: int | None,
     uses: Mapping[str, np.ndarray],
     weights_count: int = 0,
+    shuffled: bool = False,
 ) -> Terms:
     """The mechanisms for a whole run.
 
     `sizes`: training examples of each client (public). `uses`: for every kind of release, how often each party makes
     it, in the whole run or (rounds x parties) in every round, counted on the program itself. `weights_count`: the
-    number of weights of the model.
+    number of weights of the model. `shuffled`: batches are parts of shuffled passes, where nobody pays for them.
     """
     uses = {kind: np.atleast_2d(counted) for kind, counted in uses.items()}
     rounds = max((len(counted) for counted in uses.values()), default=1)
@@ -53,6 +54,8 @@ def terms_for(
     clients = len(sizes)
     cohort_rate = coin_rate(level.cohort / clients) if level.cohort else 1.0
     if level.level == "example":
+        if shuffled:
+            raise BudgetError("batches='shuffled' has no account at level='example': use batches='poisson'")
         counts = uses[GRADIENT].sum(axis=0)
         chooser = NoisyMin(
             np.full(clients, level.choice_bound, np.float32),
@@ -88,7 +91,7 @@ def terms_for(
         int(max(sizes)),
         weights_count,
     )
-    data = ExactSum(Sampling(rates.astype(np.float32), capacity))
+    data = ExactSum(Sampling(rates.astype(np.float32), capacity), shuffled=batch_size if shuffled else None)
     if level.level == "none":
         return Terms(data, chooser, ExactSum(Sampling(np.float32(cohort_rate)), sampled_here=False))
     counted = np.sum(np.broadcast_arrays(*(uses[kind][:, 0] for kind in INBOX_KINDS["client"])), axis=0)
@@ -101,7 +104,7 @@ def terms_for(
         return Terms(data, chooser, jax.tree.map(lambda leaf: leaf[0], replace(inbox, sampled_here=False)))
     _, delta = budget_of(level, "", clients)
     places = accounting.capacity(clients, cohort_rate, count, delta)
-    places = places if 2 * places <= clients else None
+    places = _worthwhile(places, clients, weights_count, 2)
     overflow = _overflow(clients, cohort_rate, places)
     if level.noise == "laplace":
         scale = level.noise_multiplier or accounting.laplace_multiplier(
@@ -210,8 +213,9 @@ def grouped(factors: np.ndarray, uses: np.ndarray) -> tuple[tuple[float, int], .
     return tuple((f, u) for f, u in found.items() if u) if set(found) != {1.0} else ()
 
 
-def _worthwhile(capacity: int, longest: int, weights_count: int) -> int | None:
-    factor = 4 if weights_count <= SMALL_MODEL else 1.2
+def _worthwhile(capacity: int, longest: int, weights_count: int, small: float = 4) -> int | None:
+    """The capacity, where gathering so many of `longest` saves time: `small` times as many for a small model."""
+    factor = small if weights_count <= SMALL_MODEL else 1.2
     return capacity if factor * capacity <= longest else None
 
 

@@ -48,8 +48,18 @@ def rows(contribution: Callable[[Tree, Tree], Tree]) -> Sum:
     """The plain strategy: `contribution(public, unit)` for every unit, clipped as one long vector, then summed."""
 
     def summed(public: Tree, units: Tree, finish: Callable[[Tree, Array], Tree], weights: Array) -> Tree:
-        each = jax.vmap(lambda unit, weight: finish(contribution(public, unit), weight))(units, weights)
-        return jax.tree.map(lambda leaf: leaf.sum(axis=0), each)
+        def one(unit: Tree, weight: Array) -> Tree:
+            return finish(contribution(public, unit), weight)
+
+        first = jax.eval_shape(one, *jax.eval_shape(lambda *all: trees.row(all, 0), units, weights))
+        if not trees.in_turns(first):
+            return jax.tree.map(lambda leaf: leaf.sum(axis=0), jax.vmap(one)(units, weights))
+
+        def add(total: Tree, own: tuple[Tree, Array]) -> tuple[Tree, None]:
+            return jax.lax.cond(own[1] > 0, lambda: trees.add(total, one(*own)), lambda: total), None
+
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), first)
+        return jax.lax.scan(add, nothing, (units, weights))[0]
 
     return Sum(
         "rows",

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.extend.random import threefry_2x32
 
 from kinfolk import trees
 from kinfolk.privacy.clipping import GRID_STEPS, Sum, with_count
@@ -51,6 +52,23 @@ class Sampling:
             return units, chosen
         (index,) = jnp.nonzero(chosen, size=self.capacity, fill_value=mask.shape[0])
         return jax.tree.map(lambda leaf: leaf.at[index].get(mode="clip"), units), index < mask.shape[0]
+
+
+def shuffled_batch(size: int, key: Array, number: Array, units: Tree, mask: Array) -> tuple[Tree, Array]:
+    """Batch `number` of endless passes over the units in shuffled order, and which rows of it are filled.
+
+    A pass leaves out what does not fill a batch, other units every time. For sums that nobody pays for: no account
+    here knows this law.
+    """
+    batches, count = jnp.maximum(1, mask.sum(dtype=jnp.int32) // size), mask.shape[0]
+    places = jnp.arange(count, dtype=jnp.uint32)
+    counters = jnp.concatenate([jnp.full(count, number // batches, jnp.uint32), places])
+    bits = threefry_2x32(jax.random.key_data(key), counters)[:count]  # one call for fold_in and bits together
+    low = jnp.uint32(2 ** (count - 1).bit_length() - 1)
+    mixed = jnp.where(mask, bits >> 1, jnp.uint32(2**32 - 1)) & ~low  # padding comes last
+    order = (jnp.sort(mixed | places) & low).astype(jnp.int32)  # number and place in one sort faster than two operands
+    begin = (number % batches) * size
+    return trees.row((units, mask), jax.lax.dynamic_slice(order, (begin,), (min(size, count),)))
 
 
 def coin_rate(rate: float) -> float:
@@ -224,16 +242,23 @@ class ExactSum:
 
     sampling: Sampling = Sampling()
     sampled_here: bool = field(default=True, metadata={"static": True})
+    shuffled: int | None = field(default=None, metadata={"static": True})
+    """With a number, batches of that size are parts of shuffled passes instead; `sampling` has their share."""
 
     def __call__(
         self, kind: str, meter: Meter, what: Sum, public: Tree, units: Tree, mask: Array, active: Value = True
     ) -> tuple[Tree, Meter]:
+        def total(units: Tree, mask: Array) -> Tree:
+            if self.shuffled is not None:
+                units, mask = shuffled_batch(self.shuffled, meter.coins, meter.draws, units, mask)
+            elif self.sampled_here:
+                units, mask = self.sampling.batch(jax.random.fold_in(meter.coins, meter.draws), units, mask)
+            return what.exact(public, units, mask.astype(jnp.float32))
+
         active = jnp.asarray(active)
-        if self.sampled_here:
-            units, mask = self.sampling.batch(jax.random.fold_in(meter.coins, meter.draws), units, mask)
-        total = what.exact(public, units, mask.astype(jnp.float32))
-        meter = replace(meter, draws=meter.draws + active.astype(jnp.int32))
-        return trees.choose(active, total, trees.zeros_like(total)), meter
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(total, units, mask))
+        found = jax.lax.cond(active, total, lambda *_: nothing, units, mask)
+        return found, replace(meter, draws=meter.draws + active.astype(jnp.int32))
 
     def costs(self) -> list[Cost]:
         return []

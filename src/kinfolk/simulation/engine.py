@@ -110,7 +110,6 @@ def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, 
         weights = clients.weights.at[slots].get(mode="clip")
     uses, draws, tape = counted
     meters = replace(state.meters, uses=uses, draws=draws, tape=tape)
-    messages = trees.choose_rows(cohort.present, messages, trees.zeros_like(messages))
     expected = terms.inbox.sampling.rate * clients.weights
     shared, server = server_round(
         plan.level,

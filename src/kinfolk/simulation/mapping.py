@@ -7,7 +7,6 @@ weights take turns. Small models are quicker together, and on an accelerator eve
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,16 +16,12 @@ from kinfolk import trees
 from kinfolk.models import Conv
 from kinfolk.types import Model, Tree
 
-MOST_TOGETHER = 10_000
-"""Weights of the largest model (without convolutions) that is computed for all clients together on a CPU."""
-
 
 def takes_turns(model: Model) -> bool:
     """Whether clients and runs are computed one after the other."""
-    if jax.default_backend() != "cpu":
-        return False
-    weights = trees.size(jax.eval_shape(model.init, jax.random.key(0)))
-    return weights > MOST_TOGETHER or any(isinstance(layer, Conv) for layer in model.layers)
+    if any(isinstance(layer, Conv) for layer in model.layers):
+        return jax.default_backend() == "cpu"
+    return trees.in_turns(jax.eval_shape(model.init, jax.random.key(0)))
 
 
 def over(model: Model, function: Callable[..., Tree], in_axes: Sequence[int | None]) -> Callable[..., Tree]:
@@ -48,14 +43,14 @@ def over(model: Model, function: Callable[..., Tree], in_axes: Sequence[int | No
 
 
 def over_clients(model: Model, function: Callable[..., Tree], present: Array, *rows: Tree) -> Tree:
-    """The function of each client's rows. What comes out for an absent client means nothing, and may cost nothing."""
+    """The function of each client's rows, and zeros for absent clients, who cost nothing where clients take turns."""
+    if not takes_turns(model):
+        found = jax.vmap(function)(*rows)
+        return trees.choose_rows(present, found, trees.zeros_like(found))
 
     def if_present(present: Array, *own: Tree) -> Tree:
         shapes = jax.eval_shape(function, *own)
-        blank = lambda *_: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)  # noqa: E731
-        return jax.lax.cond(present, function, blank, *own)
+        nothing = lambda *_: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)  # noqa: E731
+        return jax.lax.cond(present, function, nothing, *own)
 
-    if not takes_turns(model):
-        return jax.vmap(function)(*rows)
-    axes: Any = (0,) * (1 + len(rows))
-    return over(model, if_present, axes)(present, *rows)
+    return over(model, if_present, (0,) * (1 + len(rows)))(present, *rows)

@@ -223,7 +223,6 @@ def _round(
 
     own = (replace(meters, draws=kept[1]), rows, take(terms.own), sizes, take(clients.steps))
     messages, personal, draws = over_clients(plan.model, of_client, present, personal, own)
-    messages = trees.choose_rows(present, messages, trees.zeros_like(messages))
     expected = terms.inbox.sampling.rate * clients.weights
     told = (messages, take(clients.weights), index, present, server, terms.inbox, expected, number)
     shared, server = server_round(plan.level, algorithm, shared, *told)

@@ -26,7 +26,7 @@ from .checking import Bug, found_by_attack, found_by_replay
 def fixed_size(sampling: Any, key: Any, number: Any, clients: int) -> Cohort:
     """Exactly one client in every round."""
     chosen = jax.random.randint(jax.random.fold_in(key, number), (), 0, clients)
-    return Cohort(jnp.arange(clients) == chosen, None, True)
+    return Cohort(jnp.arange(clients) == chosen, None)
 
 
 def _one_of_four() -> Game:
