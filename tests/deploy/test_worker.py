@@ -196,10 +196,10 @@ def test_the_policy_and_not_the_study_sets_clip_noise_batches_and_rounds() -> No
     )
     rows = rows_of(federation_of(), 2)
     theirs, ours = prepare_silo(STUDY, policy, rows), prepare_silo(STUDY, own, rows)
-    assert float(ours.own[0].clip) == 0.25  # type: ignore[union-attr]
+    assert float(ours.terms.data.clip) == 0.25  # type: ignore[union-attr]
     assert ours.rounds == 2
     assert ours.steps == 4
-    assert float(ours.own[0].sampling.rate) < float(theirs.own[0].sampling.rate)
+    assert float(ours.terms.data.sampling.rate) < float(theirs.terms.data.sampling.rate)
     assert ours.allowance().epsilon == 1.0  # type: ignore[union-attr]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kinfolk.deploy.study import Roster, Study, read_record, require_plain
+from kinfolk.deploy.study import Roster, Study, read_record, require_separate_rounds
 from kinfolk.experiment import ConfigError, Training
 from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.privacy.release import PrivacyError
@@ -70,7 +70,7 @@ class Policy:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
         if not self.answer_every >= 0:
             raise ConfigError(f"answer_every={self.answer_every} must be 0 seconds or more")
-        require_plain(self.privacy)
+        require_separate_rounds(self.privacy)
         if not self.largest_value > 0:
             raise ConfigError(f"largest_value={self.largest_value} must be above 0")
 
@@ -101,5 +101,10 @@ def require_compatible(policy: Policy, study: Study) -> None:
         return
     if policy.privacy.level == "none":
         raise PrivacyError("level='none' protects nobody: it runs only with test keys")
-    if policy.privacy.level == "example" and policy.privacy.epsilon is None:
+    level = policy.privacy
+    if level.level == "example" and level.epsilon is None:
         raise PrivacyError("the policy needs a budget: give epsilon (besides noise_multiplier)")
+    if level.level == "example" and level.noise_multiplier and (level.noise_power != 0 or level.noise_factor != 1):
+        raise PrivacyError(  # or a server could choose, from what it sees, which of unequal rounds the budget is for
+            "noise that changes from round to round is calibrated to the budget as a whole: leave noise_multiplier out"
+        )
