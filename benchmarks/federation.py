@@ -4,14 +4,16 @@
 
 Three ways to the same result, at example level with test keys: the resident engine; a coordinator and workers in one
 process with serialised messages; and (unless --in-process) separate processes over Flower, TLS and node keys on, three
-processes for each silo. Needs `kinfolk[flower]`. `--silos 50 --rounds 10` is the large case, and wants 24 GB of memory.
+processes for each silo. Needs `kinfolk[flower]`. `--silos 50 --rounds 10` is the large case.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
+import socket
 import subprocess
 import sys
 import tempfile
@@ -42,6 +44,10 @@ from kinfolk.simulation import engine
 
 FEATURES = tuple(f"feature{k}" for k in range(8))
 PORT = 9292
+AT_ONCE = 3
+"""Silos that start at the same time."""
+SHARED_CACHE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+"""Silos of one machine run the same program: the first one compiles it for all."""
 
 
 def study_of(silos: int, rounds: int) -> tuple[Study, Federation]:
@@ -106,28 +112,44 @@ def over_flower(study: Study, federation: Federation, folder: Path) -> tuple[Any
     """Times of rounds as the server saw them; CPU seconds of everything, starting included."""
     bounds = dict.fromkeys(FEATURES, (-1.0, 1.0))
     policies = [
-        policy_for(study, name, data=Columns("data.csv", TARGET, name, dict(bounds)), answer_every=0.0)
+        policy_for(study, name, data=Columns("data.csv", name, TARGET, dict(bounds)), answer_every=0.0)
         for name in study.roster.clients
     ]
     home = folder / "f"
     write_federation(home, study, policies, ["127.0.0.1"], PORT)
     program = [sys.executable, "-c", "from kinfolk.cli import main; main()", "deploy"]
-    began, used, silos = time.monotonic(), cpu(), []
+    for slot, name in enumerate(study.roster.clients):
+        table = np.column_stack([federation.train.x[slot], federation.train.y[slot]])
+        path = home / "silos" / name / "data.csv"
+        np.savetxt(path, table, delimiter=",", header=",".join((*FEATURES, TARGET)), comments="")
+    began, used, processes = time.monotonic(), cpu(), []
+
+    def start(name: str, *words: object) -> None:
+        with (folder / f"{name}.log").open("wb") as log:
+            environment = {**os.environ, **SHARED_CACHE, "JAX_COMPILATION_CACHE_DIR": str(folder / "cache")}
+            whole = [*program, *map(str, words)]
+            processes.append(subprocess.Popen(whole, stdout=log, stderr=subprocess.STDOUT, env=environment))
+
     try:
+        start("server", "server", home / "server", "--port", PORT, "--wait-seconds", 550)
+        while socket.socket().connect_ex(("127.0.0.1", PORT)):
+            time.sleep(0.5)
+        doors = [home / "silos" / name / "state" / "door" for name in study.roster.clients]
         for slot, name in enumerate(study.roster.clients):
-            silo = home / "silos" / name
-            table = np.column_stack([federation.train.x[slot], federation.train.y[slot]])
-            np.savetxt(silo / "data.csv", table, delimiter=",", header=",".join((*FEATURES, TARGET)), comments="")
-            words = ["silo", str(silo), "--superlink", f"127.0.0.1:{PORT}", "--port", str(PORT + 1 + slot)]
-            with (folder / f"{name}.log").open("wb") as log:
-                silos.append(subprocess.Popen([*program, *words], stdout=log, stderr=subprocess.STDOUT))
-        words = ["server", str(home / "server"), "--port", str(PORT), "--wait-seconds", "550"]
-        subprocess.run([*program, *words], check=True, stdout=subprocess.DEVNULL)
+            while sum(not door.exists() for door in doors[:slot]) >= AT_ONCE:
+                time.sleep(0.2)
+            words = ("--superlink", f"127.0.0.1:{PORT}", "--port", PORT + 1 + slot)
+            start(name, "silo", home / "silos" / name, *words)
+        while (found := last_run(home / "server")) is None or not (found.private / "times.jsonl").exists():
+            time.sleep(0.5)
+        memory = sum(proportional_memory(process.pid) for process in processes[1:]) / len(doors)
+        if processes[0].wait():
+            raise RuntimeError((folder / "server.log").read_text())
         whole = time.monotonic() - began
     finally:
-        for process in silos:
+        for process in processes:
             process.terminate()
-        for process in silos:
+        for process in processes:
             process.wait()
     run = last_run(home / "server")
     assert run is not None
@@ -135,9 +157,19 @@ def over_flower(study: Study, federation: Federation, folder: Path) -> tuple[Any
     shared = [value for _, value in sorted(np.load(run.public / "shared.npz").items())]
     return shared, {
         "seconds_per_round": round(float(np.median(times)), 3),
+        "longest_round": round(max(times), 3),
         "seconds_with_starting": round(whole, 1),
         "cpu_seconds_with_starting": round(cpu() - used, 1),
+        "megabytes_per_silo": round(memory, 1),
     }
+
+
+def proportional_memory(process: int) -> float:
+    """Megabytes of a process and all it has started; what several share is divided among them. Linux only."""
+    text = Path(f"/proc/{process}/smaps_rollup").read_text()
+    own = next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")) / 1024
+    tasks = Path(f"/proc/{process}/task").glob("*/children")
+    return own + sum(proportional_memory(int(child)) for task in tasks for child in task.read_text().split())
 
 
 def _per_round(study: Study, began: float, used: float) -> dict[str, float]:

@@ -75,7 +75,7 @@ def study_of(
 def policy_of(study: Study, client: str, **changes: Any) -> Policy:
     policy = Policy(
         client,
-        Columns("rows.csv", "y", f"rows of {client}"),
+        Columns("rows.csv", f"rows of {client}", "y"),
         replace(study.experiment.privacy, cohort=None),
         study.experiment.training,
         tuple(dict.fromkeys(phase.method for phase in study.experiment.phases)),

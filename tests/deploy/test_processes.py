@@ -91,7 +91,7 @@ def test_a_federation_survives_what_hospitals_and_networks_do(
     enough = accounting.epsilon([(cost, PAID_ROUNDS * steps[poor])], 1e-4) * 1.002
     policies = []
     for name in study.roster.clients:
-        columns = Columns("data.csv", TARGET, f"{name}'s patients", dict(BOUNDS))
+        columns = Columns("data.csv", f"{name}'s patients", TARGET, dict(BOUNDS))
         policy = policy_for(study, name, data=columns, answer_every=0.25)
         if name == poor:
             policy = replace(policy, privacy=replace(LEVEL, epsilon=enough, noise_multiplier=3.0))
@@ -222,9 +222,9 @@ def test_three_rounds_over_flower_are_those_of_simulation(short_folder: Path) ->
 
     study, federation, port = study_of(), federation_of(), free_port()
     home = short_folder / "f"
-    bounds = {**dict.fromkeys(study.roster.features, (-1.0, 1.0)), TARGET: (0.0, 1.0)}
+    bounds = {**dict.fromkeys(study.roster.features, (-1.0, 1.0)), TARGET: (-1.0, 1.0)}
     policies = [
-        policy_for(study, name, data=Columns("data.csv", TARGET, name, dict(bounds)), answer_every=0.0)
+        policy_for(study, name, data=Columns("data.csv", name, TARGET, dict(bounds)), answer_every=0.0)
         for name in study.roster.clients
     ]
     write_federation(home, study, policies, ["127.0.0.1"], port)

@@ -84,7 +84,7 @@ class Program:
         return self.study.algorithms[phase].init_client(jax.tree.map(jnp.asarray, entry), jnp.int32(self.slot))
 
     def meter(self, number: int, uses: dict[str, int], draws: int) -> Meter:
-        """Fresh keys and noise for a round; in a test, the stream that simulation would use, gone on from these counts."""
+        """Fresh keys and noise for a round; in a test, the stream of simulation, gone on from these counts."""
         kinds = DATA_KINDS[self.study.level]
         if not self.policy.test_keys:
             return fresh_meter(kinds, self.terms.at(number).data, self._tape(self.study.phase(number)))

@@ -93,7 +93,7 @@ def policy_for(study: Study, client: str, **changes: object) -> Policy:
     columns = (*roster.features, TARGET) if roster.outcome == "number" else roster.features
     policy = Policy(
         client,
-        Columns("data.csv", TARGET, f"{client}'s rows", dict.fromkeys(columns, ())),
+        Columns("data.csv", f"{client}'s rows", TARGET, dict.fromkeys(columns, ())),
         replace(experiment.privacy, cohort=None, budgets={}),
         experiment.training,
         tuple(dict.fromkeys(phase.method for phase in experiment.phases)),
@@ -120,7 +120,7 @@ def write_demo(folder: Path, hosts: Sequence[str], port: int, rounds: int = 20) 
     study = demo_study(rounds)
     bounds = {"age": (18.0, 100.0), "pressure": (80.0, 220.0), "sugar": (0.0, 1.0)}
     policies = [
-        policy_for(study, client, data=Columns("data.csv", TARGET, f"{client}'s patients", dict(bounds)))
+        policy_for(study, client, data=Columns("data.csv", f"{client}'s patients", TARGET, dict(bounds)))
         for client in study.roster.clients
     ]
     write_federation(folder, study, policies, hosts, port)

@@ -35,6 +35,8 @@ class Roster:
     outcome: str = "binary"
     """`number`, `binary` or `classes`."""
     classes: int = 0
+    labels: tuple[str, ...] = ()
+    """The classes by name, in their order; needed only where the silos' schemas name them."""
     sizes: tuple[int, ...] = ()
     """The clients' public numbers of rows; needed only where means are weighted by size."""
 
@@ -43,6 +45,8 @@ class Roster:
             raise ConfigError(f"clients={self.clients}: at least one, and every name once")
         if not self.features or len(set(self.features)) < len(self.features):
             raise ConfigError(f"features={self.features}: at least one, and every name once")
+        if self.labels and len(self.labels) != {"binary": 2, "classes": self.classes}.get(self.outcome):
+            raise ConfigError(f"labels={self.labels}: one for each class of outcome={self.outcome!r}")
         if self.sizes and (len(self.sizes) != len(self.clients) or min(self.sizes) < 1):
             raise ConfigError(f"sizes={self.sizes}: one for each of the {len(self.clients)} clients, all above 0")
 
