@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import resource
 import socket
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from kinfolk.deploy.policy import Columns
 from kinfolk.deploy.program import prepare_silo
 from kinfolk.deploy.scaffold import TARGET, policy_for, write_federation
 from kinfolk.deploy.server import last_run
-from kinfolk.deploy.silo import warm_up
+from kinfolk.deploy.silo import run_silo, warm_up
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.deploy.worker import Worker
 from kinfolk.experiment import Experiment, ModelChoice, Phase, Training
@@ -45,7 +46,7 @@ from kinfolk.simulation import engine
 FEATURES = tuple(f"feature{k}" for k in range(8))
 PORT = 9292
 AT_ONCE = 3
-"""Silos that start at the same time."""
+"""Silos that start at the same time, once the first one has compiled."""
 SHARED_CACHE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 """Silos of one machine run the same program: the first one compiles it for all."""
 
@@ -117,40 +118,39 @@ def over_flower(study: Study, federation: Federation, folder: Path) -> tuple[Any
     ]
     home = folder / "f"
     write_federation(home, study, policies, ["127.0.0.1"], PORT)
-    program = [sys.executable, "-c", "from kinfolk.cli import main; main()", "deploy"]
     for slot, name in enumerate(study.roster.clients):
         table = np.column_stack([federation.train.x[slot], federation.train.y[slot]])
         path = home / "silos" / name / "data.csv"
         np.savetxt(path, table, delimiter=",", header=",".join((*FEATURES, TARGET)), comments="")
-    began, used, processes = time.monotonic(), cpu(), []
-
-    def start(name: str, *words: object) -> None:
-        with (folder / f"{name}.log").open("wb") as log:
-            environment = {**os.environ, **SHARED_CACHE, "JAX_COMPILATION_CACHE_DIR": str(folder / "cache")}
-            whole = [*program, *map(str, words)]
-            processes.append(subprocess.Popen(whole, stdout=log, stderr=subprocess.STDOUT, env=environment))
-
+    began, silos, used = time.monotonic(), [], np.zeros(2)
+    words = ["deploy", "server", home / "server", "--port", PORT, "--wait-seconds", 550]
+    program = [sys.executable, "-c", "from kinfolk.cli import main; main()", *map(str, words)]
+    server = subprocess.Popen(program, stdout=subprocess.DEVNULL)
+    os.environ.update(SHARED_CACHE, JAX_COMPILATION_CACHE_DIR=str(folder / "cache"))
+    warm = multiprocessing.get_context("forkserver")
+    warm.set_forkserver_preload(["kinfolk.deploy.silo", "kinfolk.privacy.accounting", "polars"])
     try:
-        start("server", "server", home / "server", "--port", PORT, "--wait-seconds", 550)
         while socket.socket().connect_ex(("127.0.0.1", PORT)):
             time.sleep(0.5)
         doors = [home / "silos" / name / "state" / "door" for name in study.roster.clients]
         for slot, name in enumerate(study.roster.clients):
-            while sum(not door.exists() for door in doors[:slot]) >= AT_ONCE:
+            while sum(not door.exists() for door in doors[:slot]) >= (AT_ONCE if slot > 1 else 1):
                 time.sleep(0.2)
-            words = ("--superlink", f"127.0.0.1:{PORT}", "--port", PORT + 1 + slot)
-            start(name, "silo", home / "silos" / name, *words)
-        while (found := last_run(home / "server")) is None or not (found.private / "times.jsonl").exists():
-            time.sleep(0.5)
-        memory = sum(proportional_memory(process.pid) for process in processes[1:]) / len(doors)
-        if processes[0].wait():
-            raise RuntimeError((folder / "server.log").read_text())
+            words = (home / "silos" / name, f"127.0.0.1:{PORT}", PORT + 1 + slot, folder / f"{name}.log")
+            silos.append(warm.Process(target=silo, args=words))
+            silos[-1].start()
+        while server.poll() is None:
+            used = np.maximum(used, np.sum([usage(process.pid) for process in (server, *silos)], axis=0))
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(10)
         whole = time.monotonic() - began
+        if server.returncode:
+            raise RuntimeError(f"the server has failed: see {home / 'server'}")
     finally:
-        for process in processes:
+        server.terminate()
+        for process in silos:
             process.terminate()
-        for process in processes:
-            process.wait()
+            process.join()
     run = last_run(home / "server")
     assert run is not None
     times = [json.loads(line)["seconds"] for line in (run.private / "times.jsonl").read_text().splitlines()]
@@ -159,17 +159,31 @@ def over_flower(study: Study, federation: Federation, folder: Path) -> tuple[Any
         "seconds_per_round": round(float(np.median(times)), 3),
         "longest_round": round(max(times), 3),
         "seconds_with_starting": round(whole, 1),
-        "cpu_seconds_with_starting": round(cpu() - used, 1),
-        "megabytes_per_silo": round(memory, 1),
+        "cpu_seconds_with_starting": round(float(used[1]), 1),
+        "megabytes": round(float(used[0])),
     }
 
 
-def proportional_memory(process: int) -> float:
-    """Megabytes of a process and all it has started; what several share is divided among them. Linux only."""
-    text = Path(f"/proc/{process}/smaps_rollup").read_text()
-    own = next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")) / 1024
-    tasks = Path(f"/proc/{process}/task").glob("*/children")
-    return own + sum(proportional_memory(int(child)) for task in tasks for child in task.read_text().split())
+def silo(folder: Path, address: str, port: int, log: Path) -> None:
+    """A silo as `kinfolk deploy silo` runs it, in a process that has its imports behind it already."""
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    run_silo(folder, address, port)
+
+
+def usage(process: int) -> tuple[float, float]:
+    """Megabytes (shared ones divided among their users) and CPU seconds of a process and all it started. Linux only."""
+    try:
+        place = Path(f"/proc/{process}")
+        text = (place / "smaps_rollup").read_text()
+        own = next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")) / 1024
+        ticks = sum(map(int, (place / "stat").read_text().rpartition(")")[2].split()[11:15]))
+        children = [int(child) for task in place.glob("task/*/children") for child in task.read_text().split()]
+    except OSError:  # it has just ended
+        return 0.0, 0.0
+    found = [(own, ticks / os.sysconf("SC_CLK_TCK")), *map(usage, children)]
+    return sum(megabytes for megabytes, _ in found), sum(seconds for _, seconds in found)
 
 
 def _per_round(study: Study, began: float, used: float) -> dict[str, float]:

@@ -327,5 +327,6 @@ def test_a_test_federation_is_complete_and_its_secrets_are_its_owners(tmp_path: 
         assert stat.S_IMODE((silos / name / "node").stat().st_mode) == 0o600
         assert not (server / "keys" / name).exists()
     assert stat.S_IMODE((server / "server.key").stat().st_mode) == 0o600
+    assert stat.S_IMODE(server.stat().st_mode) == 0o700
     with pytest.raises(ConfigError, match="not empty"):
         write_demo(tmp_path / "f", ["localhost"], 9092)

@@ -315,7 +315,7 @@ class Coordinator:
             scaling="declared bounds",
             scaling_is_private=True,
         )
-        result |= {"run": self.run.name, "rounds": self.done, "study": study.digest, "clients": list(roster.clients)}
+        result |= {"run": self.run.name, "rounds": self.done, "study": study.digest, "clients": study.clients}
         if study.level == "example":
             result["epsilon"] = result["delta"] = None
             result["accounts"] = "every silo has its own budget and ledger; `kinfolk deploy status` there shows it"

@@ -72,6 +72,7 @@ class Study:
         require_separate_rounds(self.experiment.privacy)
         if self.experiment.training.weights == "precision":
             raise ConfigError("weights='precision' depends on noise that only the silos know: use 'uniform' or 'size'")
+        build_afterwards(self.experiment)
         last = self.experiment.rounds - self.experiment.phases[-1].rounds
         if self.tail_from is not None and self.tail_from < last:
             raise ConfigError(
