@@ -33,6 +33,7 @@ from kinfolk.privacy import accounting
 from kinfolk.privacy.ledger import RELEASED, Line, read_lines
 from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.privacy.mechanisms import Cost
+from kinfolk.report import write_report
 
 pytestmark = [
     pytest.mark.slow,
@@ -127,6 +128,8 @@ def test_a_federation_survives_what_hospitals_and_networks_do(
     assert found["rounds"] == ROUNDS
     public = home / "server" / "runs" / found["run"] / "public"
     assert "every silo has its own budget" in (public / "statement.txt").read_text()
+    page = write_report([public.parent], short_folder / "report.html").read_text()
+    assert "mean_regularized" in page
     assert all(np.isfinite(value).all() for value in np.load(public / "shared.npz").values())
     rounds = [json.loads(x) for x in (public.parent / "private" / "rounds.jsonl").read_text().splitlines()]
     assert [entry["round"] for entry in rounds] == list(range(ROUNDS))
