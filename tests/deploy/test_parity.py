@@ -19,6 +19,7 @@ from kinfolk.building import as_array, as_sweep
 from kinfolk.deploy.coordinator import Coordinator
 from kinfolk.experiment import Afterwards, Phase
 from kinfolk.jobs import prepare
+from kinfolk.privacy.release import PrivacyError
 from kinfolk.simulation import engine
 
 
@@ -106,3 +107,12 @@ def test_tail_averages_are_those_of_simulation(level: str, tmp_path: Path) -> No
 def test_work_after_training_is_that_of_simulation(method: str, tmp_path: Path) -> None:
     training = replace(TRAINING, tail=0.6)
     assert_same("mean_regularized", "client", tmp_path, training=training, afterwards=Afterwards(method))
+
+
+@pytest.mark.slow
+def test_laplace_noise_is_that_of_simulation_and_not_for_real(tmp_path: Path) -> None:
+    phases = (Phase("covariance_regularized", 2, {"pattern": "group_sparse"}),)
+    assert_same("covariance_regularized", "client", tmp_path, phases=phases, noise="laplace")
+    real = study_of(level="client", phases=phases, noise="laplace", seed=None, epsilon=1.0, noise_multiplier=None)
+    with pytest.raises(PrivacyError, match="no exact sampler"):
+        Coordinator(real, tmp_path / "real")

@@ -121,7 +121,7 @@ def test_a_federation_survives_what_hospitals_and_networks_do(
         start(killed, port)
         assert server.wait(900) == 0, (short_folder / "server.log").read_text()
         print(f"{ROUNDS} rounds in {time.monotonic() - began:.0f} s, start and harm included; {line.harm}")
-        assert sum(line.harm.values()) > 0
+        assert min(line.harm.values()) > 0
 
     found = server_status(home / "server")
     assert found["ended"]
