@@ -4,7 +4,8 @@
 
 Three ways to the same result, at example level with test keys: the resident engine; a coordinator and workers in one
 process with serialised messages; and (unless --in-process) separate processes over Flower, TLS and node keys on, three
-processes for each silo. Needs `kinfolk[flower]`. `--silos 50 --rounds 10` is the large case.
+processes for each silo, forked from one that has all imports behind it. Needs `kinfolk[flower]`. `--silos 50 --rounds
+10` is the large case.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import json
 import multiprocessing
 import os
 import resource
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,15 @@ import numpy as np
 
 from kinfolk.building import as_sweep
 from kinfolk.data.federation import Federation, from_rows
+from kinfolk.deploy import commands, proxy
+from kinfolk.deploy.commands import Command, write_node_secret
 from kinfolk.deploy.coordinator import Coordinator
+from kinfolk.deploy.door import door_of
 from kinfolk.deploy.policy import Columns
 from kinfolk.deploy.program import prepare_silo
 from kinfolk.deploy.scaffold import TARGET, policy_for, write_federation
 from kinfolk.deploy.server import last_run
-from kinfolk.deploy.silo import run_silo, warm_up
+from kinfolk.deploy.silo import run_worker, warm_up
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.deploy.worker import Worker
 from kinfolk.experiment import Experiment, ModelChoice, Phase, Training
@@ -45,6 +49,11 @@ from kinfolk.simulation import engine
 
 FEATURES = tuple(f"feature{k}" for k in range(8))
 PORT = 9292
+PRELOADED = [
+    *("__main__", "kinfolk.deploy.silo", "kinfolk.privacy.accounting", "polars"),
+    *("flwr.supernode.cli", "flwr.supernode.main", "uvicorn", "httpcore"),
+    *("flwr.supernode.runtime.run_clientapp", "flwr.app", "flwr.supercore.runtime"),
+]
 AT_ONCE = 3
 """Silos that start at the same time, once the first one has compiled."""
 SHARED_CACHE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
@@ -128,17 +137,20 @@ def over_flower(study: Study, federation: Federation, folder: Path) -> tuple[Any
     server = subprocess.Popen(program, stdout=subprocess.DEVNULL)
     os.environ.update(SHARED_CACHE, JAX_COMPILATION_CACHE_DIR=str(folder / "cache"))
     warm = multiprocessing.get_context("forkserver")
-    warm.set_forkserver_preload(["kinfolk.deploy.silo", "kinfolk.privacy.accounting", "polars"])
+    warm.set_forkserver_preload(PRELOADED)
     try:
-        while socket.socket().connect_ex(("127.0.0.1", PORT)):
+        while last_run(home / "server") is None:  # by then the SuperLink knows all silos
             time.sleep(0.5)
         doors = [home / "silos" / name / "state" / "door" for name in study.roster.clients]
         for slot, name in enumerate(study.roster.clients):
             while sum(not door.exists() for door in doors[:slot]) >= (AT_ONCE if slot > 1 else 1):
                 time.sleep(0.2)
             words = (home / "silos" / name, f"127.0.0.1:{PORT}", PORT + 1 + slot, folder / f"{name}.log")
-            silos.append(warm.Process(target=silo, args=words))
-            silos[-1].start()
+            write_node_secret(words[0])
+            parts = [warm.Process(target=part, args=words) for part in (worker, node, carrier)]
+            silos += parts
+            for part in parts:
+                part.start()
         while server.poll() is None:
             used = np.maximum(used, np.sum([usage(process.pid) for process in (server, *silos)], axis=0))
             with suppress(subprocess.TimeoutExpired):
@@ -164,12 +176,34 @@ def over_flower(study: Study, federation: Federation, folder: Path) -> tuple[Any
     }
 
 
-def silo(folder: Path, address: str, port: int, log: Path) -> None:
-    """A silo as `kinfolk deploy silo` runs it, in a process that has its imports behind it already."""
-    with log.open("wb") as file:
+def worker(folder: Path, address: str, port: int, log: Path) -> None:
+    """The first of the three programs that `kinfolk deploy silo --explain` shows."""
+    _become(Command((), {}), log)
+    run_worker(folder)
+
+
+def node(folder: Path, address: str, port: int, log: Path) -> None:
+    """The second: Flower's SuperNode."""
+    from flwr.supernode.cli import flower_supernode
+
+    _become(commands.supernode(folder, address, port), log)
+    flower_supernode()
+
+
+def carrier(folder: Path, address: str, port: int, log: Path) -> None:
+    """The third: what carries messages between the two."""
+    command = commands.carrier(folder, port, door_of(folder / "state"))
+    _become(replace(command, words=command.words[1:]), log)
+    proxy.main()
+
+
+def _become(command: Command, log: Path) -> None:
+    """Arguments, environment and output of a program of its own."""
+    sys.argv[:] = command.words
+    os.environ.update(command.environment)
+    with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    run_silo(folder, address, port)
 
 
 def usage(process: int) -> tuple[float, float]:
