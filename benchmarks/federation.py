@@ -49,11 +49,6 @@ from kinfolk.simulation import engine
 
 FEATURES = tuple(f"feature{k}" for k in range(8))
 PORT = 9292
-PRELOADED = [
-    *("__main__", "kinfolk.deploy.silo", "kinfolk.privacy.accounting", "polars"),
-    *("flwr.supernode.cli", "flwr.supernode.main", "uvicorn", "httpcore"),
-    *("flwr.supernode.runtime.run_clientapp", "flwr.app", "flwr.supercore.runtime"),
-]
 AT_ONCE = 3
 """Silos that start at the same time, once the first one has compiled."""
 SHARED_CACHE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
@@ -137,9 +132,10 @@ def over_flower(study: Study, federation: Federation, folder: Path) -> tuple[Any
     server = subprocess.Popen(program, stdout=subprocess.DEVNULL)
     os.environ.update(SHARED_CACHE, JAX_COMPILATION_CACHE_DIR=str(folder / "cache"))
     warm = multiprocessing.get_context("forkserver")
-    warm.set_forkserver_preload(PRELOADED)
+    warm.set_forkserver_preload(["warm_silo"])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     try:
-        while last_run(home / "server") is None:  # by then the SuperLink knows all silos
+        while last_run(home / "server") is None and server.poll() is None:  # by then the SuperLink knows all silos
             time.sleep(0.5)
         doors = [home / "silos" / name / "state" / "door" for name in study.roster.clients]
         for slot, name in enumerate(study.roster.clients):
