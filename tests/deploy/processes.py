@@ -72,7 +72,7 @@ def wait_until(found: Callable[[], bool], seconds: float, what: str) -> None:
 class BadLine:
     """A TCP line that now and then hangs up, sends bytes twice, or sends old bytes again."""
 
-    def __init__(self, target: int, seed: int = 0, often: float = 0.02) -> None:
+    def __init__(self, target: int, seed: int = 0, often: float = 0.012) -> None:
         self.target, self.often, self.harm = target, often, {"dropped": 0, "duplicated": 0, "replayed": 0}
         self._chance, self._turn = random.Random(seed), itertools.cycle(self.harm)
         self._listener = socket.create_server(("127.0.0.1", 0))
