@@ -4,19 +4,23 @@
 
 Three ways to the same result, at example level with test keys: the resident engine; a coordinator and workers in one
 process with serialised messages; and (unless --in-process) separate processes over Flower, TLS and node keys on, three
-processes for each silo. Needs `kinfolk[flower]`. `--silos 50 --rounds 10` is the large case, and wants 24 GB of memory.
+processes for each silo, forked from one that has all imports behind it. Needs `kinfolk[flower]`. `--silos 50 --rounds
+10` is the large case.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +30,15 @@ import numpy as np
 
 from kinfolk.building import as_sweep
 from kinfolk.data.federation import Federation, from_rows
+from kinfolk.deploy import commands, proxy
+from kinfolk.deploy.commands import Command, write_node_secret
 from kinfolk.deploy.coordinator import Coordinator
+from kinfolk.deploy.door import door_of
 from kinfolk.deploy.policy import Columns
 from kinfolk.deploy.program import prepare_silo
 from kinfolk.deploy.scaffold import TARGET, policy_for, write_federation
 from kinfolk.deploy.server import last_run
-from kinfolk.deploy.silo import warm_up
+from kinfolk.deploy.silo import run_worker, warm_up
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.deploy.worker import Worker
 from kinfolk.experiment import Experiment, ModelChoice, Phase, Training
@@ -42,6 +49,10 @@ from kinfolk.simulation import engine
 
 FEATURES = tuple(f"feature{k}" for k in range(8))
 PORT = 9292
+AT_ONCE = 3
+"""Silos that start at the same time, once the first one has compiled."""
+SHARED_CACHE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+"""Silos of one machine run the same program: the first one compiles it for all."""
 
 
 def study_of(silos: int, rounds: int) -> tuple[Study, Federation]:
@@ -106,38 +117,103 @@ def over_flower(study: Study, federation: Federation, folder: Path) -> tuple[Any
     """Times of rounds as the server saw them; CPU seconds of everything, starting included."""
     bounds = dict.fromkeys(FEATURES, (-1.0, 1.0))
     policies = [
-        policy_for(study, name, data=Columns("data.csv", TARGET, name, dict(bounds)), answer_every=0.0)
+        policy_for(study, name, data=Columns("data.csv", name, TARGET, dict(bounds)), answer_every=0.0)
         for name in study.roster.clients
     ]
     home = folder / "f"
     write_federation(home, study, policies, ["127.0.0.1"], PORT)
-    program = [sys.executable, "-c", "from kinfolk.cli import main; main()", "deploy"]
-    began, used, silos = time.monotonic(), cpu(), []
+    for slot, name in enumerate(study.roster.clients):
+        table = np.column_stack([federation.train.x[slot], federation.train.y[slot]])
+        path = home / "silos" / name / "data.csv"
+        np.savetxt(path, table, delimiter=",", header=",".join((*FEATURES, TARGET)), comments="")
+    began, silos, used = time.monotonic(), [], np.zeros(2)
+    words = ["deploy", "server", home / "server", "--port", PORT, "--wait-seconds", 550]
+    program = [sys.executable, "-c", "from kinfolk.cli import main; main()", *map(str, words)]
+    server = subprocess.Popen(program, stdout=subprocess.DEVNULL)
+    os.environ.update(SHARED_CACHE, JAX_COMPILATION_CACHE_DIR=str(folder / "cache"))
+    warm = multiprocessing.get_context("forkserver")
+    warm.set_forkserver_preload(["warm_silo"])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     try:
+        while last_run(home / "server") is None and server.poll() is None:  # by then the SuperLink knows all silos
+            time.sleep(0.5)
+        doors = [home / "silos" / name / "state" / "door" for name in study.roster.clients]
         for slot, name in enumerate(study.roster.clients):
-            silo = home / "silos" / name
-            table = np.column_stack([federation.train.x[slot], federation.train.y[slot]])
-            np.savetxt(silo / "data.csv", table, delimiter=",", header=",".join((*FEATURES, TARGET)), comments="")
-            words = ["silo", str(silo), "--superlink", f"127.0.0.1:{PORT}", "--port", str(PORT + 1 + slot)]
-            with (folder / f"{name}.log").open("wb") as log:
-                silos.append(subprocess.Popen([*program, *words], stdout=log, stderr=subprocess.STDOUT))
-        words = ["server", str(home / "server"), "--port", str(PORT), "--wait-seconds", "550"]
-        subprocess.run([*program, *words], check=True, stdout=subprocess.DEVNULL)
+            while sum(not door.exists() for door in doors[:slot]) >= (AT_ONCE if slot > 1 else 1):
+                time.sleep(0.2)
+            words = (home / "silos" / name, f"127.0.0.1:{PORT}", PORT + 1 + slot, folder / f"{name}.log")
+            write_node_secret(words[0])
+            parts = [warm.Process(target=part, args=words) for part in (worker, node, carrier)]
+            silos += parts
+            for part in parts:
+                part.start()
+        while server.poll() is None:
+            used = np.maximum(used, np.sum([usage(process.pid) for process in (server, *silos)], axis=0))
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(10)
         whole = time.monotonic() - began
+        if server.returncode:
+            raise RuntimeError(f"the server has failed: see {home / 'server'}")
     finally:
+        server.terminate()
         for process in silos:
             process.terminate()
-        for process in silos:
-            process.wait()
+            process.join()
     run = last_run(home / "server")
     assert run is not None
     times = [json.loads(line)["seconds"] for line in (run.private / "times.jsonl").read_text().splitlines()]
     shared = [value for _, value in sorted(np.load(run.public / "shared.npz").items())]
     return shared, {
         "seconds_per_round": round(float(np.median(times)), 3),
+        "longest_round": round(max(times), 3),
         "seconds_with_starting": round(whole, 1),
-        "cpu_seconds_with_starting": round(cpu() - used, 1),
+        "cpu_seconds_with_starting": round(float(used[1]), 1),
+        "megabytes": round(float(used[0])),
     }
+
+
+def worker(folder: Path, address: str, port: int, log: Path) -> None:
+    """The first of the three programs that `kinfolk deploy silo --explain` shows."""
+    _become(Command((), {}), log)
+    run_worker(folder)
+
+
+def node(folder: Path, address: str, port: int, log: Path) -> None:
+    """The second: Flower's SuperNode."""
+    from flwr.supernode.cli import flower_supernode
+
+    _become(commands.supernode(folder, address, port), log)
+    flower_supernode()
+
+
+def carrier(folder: Path, address: str, port: int, log: Path) -> None:
+    """The third: what carries messages between the two."""
+    command = commands.carrier(folder, port, door_of(folder / "state"))
+    _become(replace(command, words=command.words[1:]), log)
+    proxy.main()
+
+
+def _become(command: Command, log: Path) -> None:
+    """Arguments, environment and output of a program of its own."""
+    sys.argv[:] = command.words
+    os.environ.update(command.environment)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+
+
+def usage(process: int) -> tuple[float, float]:
+    """Megabytes (shared ones divided among their users) and CPU seconds of a process and all it started. Linux only."""
+    try:
+        place = Path(f"/proc/{process}")
+        text = (place / "smaps_rollup").read_text()
+        own = next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")) / 1024
+        ticks = sum(map(int, (place / "stat").read_text().rpartition(")")[2].split()[11:15]))
+        children = [int(child) for task in place.glob("task/*/children") for child in task.read_text().split()]
+    except OSError:  # it has just ended
+        return 0.0, 0.0
+    found = [(own, ticks / os.sysconf("SC_CLK_TCK")), *map(usage, children)]
+    return sum(megabytes for megabytes, _ in found), sum(seconds for _, seconds in found)
 
 
 def _per_round(study: Study, began: float, used: float) -> dict[str, float]:

@@ -18,7 +18,7 @@ from kinfolk.deploy.policy import Columns, Policy
 from kinfolk.deploy.program import prepare_silo
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.deploy.worker import Worker
-from kinfolk.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.experiment import Afterwards, Experiment, ModelChoice, Phase, Training
 from kinfolk.privacy.gates import Rows
 from kinfolk.privacy.levels import PrivacyLevel
 
@@ -56,15 +56,18 @@ def study_of(
     cohort: float | None = None,
     phases: tuple[Phase, ...] | None = None,
     rounds: int = ROUNDS,
+    training: Training = TRAINING,
+    afterwards: Afterwards | None = None,
     **options: Any,
 ) -> Study:
     privacy = replace(level_of(level, **options), cohort=cohort)
     experiment = Experiment(
         seed=seed,
         model=ModelChoice("linear"),
-        training=TRAINING,
+        training=training,
         privacy=privacy,
         phases=phases or (Phase(name, rounds),),
+        afterwards=afterwards,
     )
     return Study(Roster("tiny", CLIENTS, ("u", "v", "w"), "number"), experiment)
 
@@ -72,7 +75,7 @@ def study_of(
 def policy_of(study: Study, client: str, **changes: Any) -> Policy:
     policy = Policy(
         client,
-        Columns("rows.csv", "y", f"rows of {client}"),
+        Columns("rows.csv", f"rows of {client}", "y"),
         replace(study.experiment.privacy, cohort=None),
         study.experiment.training,
         tuple(dict.fromkeys(phase.method for phase in study.experiment.phases)),
@@ -99,6 +102,8 @@ def play(server: Coordinator, workers: list[Worker]) -> dict[int, Any]:
     while not server.finished():
         ask = server.ask()
         server.take(ask, {slot: workers[slot].answer(ask.request) for slot in ask.cohort})
+    for worker in workers:
+        worker.answer(server.last_words())
     return {slot: personal_of(worker) for slot, worker in enumerate(workers) if personal_of(worker) is not None}
 
 
@@ -109,6 +114,12 @@ def personal_of(worker: Worker) -> Any:
         return None
     shape = worker.program.personal_shape(worker.program.study.phase(int(found[-1].stem)))
     return runs.read_tree(found[-1], {"personal": shape})[0]["personal"]
+
+
+def model_of(worker: Worker) -> Any:
+    """The model that the only run left."""
+    (found,) = worker.folder.glob("runs/*/model.npz")
+    return runs.read_tree(found, {"model": worker.program.study.model_shape})[0]["model"]
 
 
 def log_of(worker: Worker) -> str:

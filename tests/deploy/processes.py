@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import os
 import random
 import socket
@@ -71,9 +72,9 @@ def wait_until(found: Callable[[], bool], seconds: float, what: str) -> None:
 class BadLine:
     """A TCP line that now and then hangs up, sends bytes twice, or sends old bytes again."""
 
-    def __init__(self, target: int, seed: int = 0, often: float = 0.02) -> None:
+    def __init__(self, target: int, seed: int = 0, often: float = 0.012) -> None:
         self.target, self.often, self.harm = target, often, {"dropped": 0, "duplicated": 0, "replayed": 0}
-        self._chance = random.Random(seed)
+        self._chance, self._turn = random.Random(seed), itertools.cycle(self.harm)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         threading.Thread(target=self._accept, daemon=True).start()
@@ -99,7 +100,7 @@ class BadLine:
             while part := one.recv(65536):
                 other.sendall(part)
                 if self._chance.random() < self.often:
-                    harm = self._chance.choice(list(self.harm))
+                    harm = next(self._turn)
                     self.harm[harm] += 1
                     if harm == "dropped":
                         break

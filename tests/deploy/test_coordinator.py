@@ -132,6 +132,21 @@ def test_client_level_a_crash_between_charge_and_save_is_paid_for_twice(
     assert result["epsilon"] <= 8.0
 
 
+def test_adaptive_clipping_goes_on_after_a_restart(tmp_path: Path) -> None:
+    """The clip is read off releases alone, so it may be kept; noise and coins are drawn anew."""
+    study = study_of("fedavg", "client", seed=None, epsilon=8.0, noise_multiplier=None, clip_quantile=0.5)
+    with Coordinator(study, tmp_path) as server:
+        ask = server.ask()
+        server.take(ask, {slot: good(server, ask, 5.0) for slot in ask.cohort})
+        moved = float(server._memory)
+        assert moved != 1.0
+    with Coordinator(study, tmp_path) as server:
+        assert float(server._memory) == moved
+        while not server.finished():
+            server.take(server.ask(), {})
+        assert 7.5 < server.finish()["epsilon"] <= 8.0
+
+
 def test_cohorts_are_drawn_anew_every_time(tmp_path: Path) -> None:
     with Coordinator(CLIENT, tmp_path) as server:
         seen = {server.ask().cohort for _ in range(60)}

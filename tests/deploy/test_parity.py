@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -11,14 +12,15 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from federations import CLIENTS, PAIRS, federation_of, play, study_of, workers_of
+from federations import CLIENTS, PAIRS, TRAINING, federation_of, model_of, play, study_of, workers_of
 
 from kinfolk import trees
+from kinfolk.building import as_array, as_sweep
 from kinfolk.deploy.coordinator import Coordinator
-from kinfolk.experiment import Phase
+from kinfolk.experiment import Afterwards, Phase
 from kinfolk.jobs import prepare
+from kinfolk.privacy.release import PrivacyError
 from kinfolk.simulation import engine
-from kinfolk.train import as_sweep
 
 
 def simulated(study: object, federation: object) -> engine.State:
@@ -34,6 +36,12 @@ def simulated(study: object, federation: object) -> engine.State:
             job.plan, as_sweep(algorithm), as_sweep(job.terms), job.clients, state, jnp.int32(begin), jnp.int32(end)
         )
         begin = end
+    algorithm = as_sweep(job.algorithms[-1])
+    if job.afterwards is not None:
+        state = engine.personalise(
+            job.plan, as_array(job.afterwards), algorithm, as_sweep(job.terms), job.clients, state
+        )
+    state = replace(state, models=engine.all_models(algorithm, state))
     return trees.row(state, (0, 0))
 
 
@@ -50,6 +58,7 @@ def assert_same(name: str, level: str, tmp_path: Path, cohort: float | None = No
         pairs = [(server.shared, expected.shared)]
         pairs += [(own, trees.row(expected.personal, slot)) for slot, own in personal.items()]
         assert len(pairs) > 1
+        pairs += [(model_of(workers[slot]), trees.row(expected.models, slot)) for slot in personal]
         for ours, theirs in pairs:
             for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
                 np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-5)
@@ -74,3 +83,36 @@ def test_cohorts_are_those_of_simulation(tmp_path: Path) -> None:
 @pytest.mark.parametrize("level", ["example", "client"])
 def test_phases_are_those_of_simulation(level: str, tmp_path: Path) -> None:
     assert_same("fedavg", level, tmp_path, phases=(Phase("fedavg", 1), Phase("mean_regularized", 2, {"strength": 0.5})))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["example", "client"])
+def test_schedules_are_those_of_simulation(level: str, tmp_path: Path) -> None:
+    assert_same("mean_regularized", level, tmp_path, noise_power=0.5, noise_factor=0.9, clip_factor=0.8)
+
+
+@pytest.mark.slow
+def test_adaptive_clipping_is_that_of_simulation(tmp_path: Path) -> None:
+    assert_same("mean_regularized", "client", tmp_path, clip_quantile=0.5, clip=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["example", "client"])
+def test_tail_averages_are_those_of_simulation(level: str, tmp_path: Path) -> None:
+    assert_same("mean_regularized", level, tmp_path, training=replace(TRAINING, tail=0.6))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fine_tune", "self_select"])
+def test_work_after_training_is_that_of_simulation(method: str, tmp_path: Path) -> None:
+    training = replace(TRAINING, tail=0.6)
+    assert_same("mean_regularized", "client", tmp_path, training=training, afterwards=Afterwards(method))
+
+
+@pytest.mark.slow
+def test_laplace_noise_is_that_of_simulation_and_not_for_real(tmp_path: Path) -> None:
+    phases = (Phase("covariance_regularized", 2, {"pattern": "group_sparse"}),)
+    assert_same("covariance_regularized", "client", tmp_path, phases=phases, noise="laplace")
+    real = study_of(level="client", phases=phases, noise="laplace", seed=None, epsilon=1.0, noise_multiplier=None)
+    with pytest.raises(PrivacyError, match="no exact sampler"):
+        Coordinator(real, tmp_path / "real")

@@ -7,9 +7,7 @@ import os
 import ssl
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
@@ -20,7 +18,6 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from federations import federation_of, rows_of, study_of
 from processes import BOUNDS, BadLine, free_port, heart_tables, kinfolk, processes, wait_until, write_table
 
 from kinfolk.deploy.commands import carrier, running, supernode, write_node_secret
@@ -36,6 +33,7 @@ from kinfolk.privacy import accounting
 from kinfolk.privacy.ledger import RELEASED, Line, read_lines
 from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.privacy.mechanisms import Cost
+from kinfolk.report import write_report
 
 pytestmark = [
     pytest.mark.slow,
@@ -44,13 +42,6 @@ pytestmark = [
 ]
 ROUNDS, PAID_ROUNDS, ROUND_SECONDS = 20, 6, 25.0
 LEVEL = PrivacyLevel("example", epsilon=4.0, delta=1e-4)
-
-
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    """Sockets need short paths."""
-    with tempfile.TemporaryDirectory(prefix="kf") as folder:
-        yield Path(folder)
 
 
 @pytest.fixture
@@ -91,7 +82,7 @@ def test_a_federation_survives_what_hospitals_and_networks_do(
     enough = accounting.epsilon([(cost, PAID_ROUNDS * steps[poor])], 1e-4) * 1.002
     policies = []
     for name in study.roster.clients:
-        columns = Columns("data.csv", TARGET, f"{name}'s patients", dict(BOUNDS))
+        columns = Columns("data.csv", f"{name}'s patients", TARGET, dict(BOUNDS))
         policy = policy_for(study, name, data=columns, answer_every=0.25)
         if name == poor:
             policy = replace(policy, privacy=replace(LEVEL, epsilon=enough, noise_multiplier=3.0))
@@ -130,13 +121,15 @@ def test_a_federation_survives_what_hospitals_and_networks_do(
         start(killed, port)
         assert server.wait(900) == 0, (short_folder / "server.log").read_text()
         print(f"{ROUNDS} rounds in {time.monotonic() - began:.0f} s, start and harm included; {line.harm}")
-        assert sum(line.harm.values()) > 0
+        assert min(line.harm.values()) > 0
 
     found = server_status(home / "server")
     assert found["ended"]
     assert found["rounds"] == ROUNDS
     public = home / "server" / "runs" / found["run"] / "public"
     assert "every silo has its own budget" in (public / "statement.txt").read_text()
+    page = write_report([public.parent], short_folder / "report.html").read_text()
+    assert "mean_regularized" in page
     assert all(np.isfinite(value).all() for value in np.load(public / "shared.npz").values())
     rounds = [json.loads(x) for x in (public.parent / "private" / "rounds.jsonl").read_text().splitlines()]
     assert [entry["round"] for entry in rounds] == list(range(ROUNDS))
@@ -214,37 +207,3 @@ def check_ledgers(silos: dict[str, Path], killed: str, bad_line: str, poor: str,
         assert found["releases"] == len(lines) * steps[name]
     assert len(stored(silos[poor])) == PAID_ROUNDS
     assert silo_status(silos[poor])["refused"] > 0
-
-
-def test_three_rounds_over_flower_are_those_of_simulation(short_folder: Path) -> None:
-    """Test keys, separate processes, TLS: the same shared state as in the engine."""
-    from test_parity import simulated
-
-    study, federation, port = study_of(), federation_of(), free_port()
-    home = short_folder / "f"
-    bounds = {**dict.fromkeys(study.roster.features, (-1.0, 1.0)), TARGET: (0.0, 1.0)}
-    policies = [
-        policy_for(study, name, data=Columns("data.csv", TARGET, name, dict(bounds)), answer_every=0.0)
-        for name in study.roster.clients
-    ]
-    write_federation(home, study, policies, ["127.0.0.1"], port)
-    with processes() as all_of_them:
-        for slot, name in enumerate(study.roster.clients):
-            silo, rows = home / "silos" / name, rows_of(federation, slot)
-            table = np.column_stack([rows.x, rows.y])
-            write_table(silo / "data.csv", (*study.roster.features, TARGET), table)
-            words = ("--superlink", f"127.0.0.1:{port}", "--port", free_port())
-            all_of_them.append(kinfolk("deploy", "silo", silo, *words, log=short_folder / f"{name}.log"))
-        words = ("--port", port, "--round-seconds", 60, "--wait-seconds", 200)
-        server = kinfolk("deploy", "server", home / "server", *words, log=short_folder / "server.log")
-        all_of_them.append(server)
-        assert server.wait(300) == 0, (short_folder / "server.log").read_text()
-    found = server_status(home / "server")
-    ours = np.load(home / "server" / "runs" / found["run"] / "public" / "shared.npz")
-    import jax
-
-    theirs = jax.tree.leaves(simulated(study, federation).shared)
-    assert found["rounds"] == 3
-    assert len(ours.files) == len(theirs)
-    for name, leaf in zip(ours.files, theirs, strict=True):
-        np.testing.assert_allclose(ours[name], np.asarray(leaf), rtol=1e-5, atol=1e-5)

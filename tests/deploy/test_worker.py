@@ -14,14 +14,15 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from federations import federation_of, log_of, policy_of, rows_of, study_of, worker_of
+from federations import TRAINING, federation_of, log_of, policy_of, rows_of, study_of, worker_of
 
 from kinfolk.deploy.program import message_shape, prepare_silo
 from kinfolk.deploy.proxy import REFUSAL
 from kinfolk.deploy.study import Study
 from kinfolk.deploy.wire import pack, unpack
 from kinfolk.deploy.worker import Worker
-from kinfolk.experiment import Phase
+from kinfolk.experiment import Afterwards, ConfigError, Phase
+from kinfolk.privacy import accounting
 from kinfolk.privacy.ledger import RELEASED, read_lines
 from kinfolk.privacy.release import PrivacyError
 
@@ -131,6 +132,9 @@ BAD_HEADERS: dict[str, dict[str, Any]] = {
     "metrics please": {"metrics": True},
     "more noise off": {"noise_multiplier": 0.0},
     "clip": {"clip": 1e9},
+    "seed": {"seed": 0},
+    "rows": {"rows": [0]},
+    "weight": {"weight": 100.0},
     "climbing out": {"run": "../../c"},
     "hidden": {"run": ".hidden"},
     "list": {"run": ["a"]},
@@ -196,10 +200,10 @@ def test_the_policy_and_not_the_study_sets_clip_noise_batches_and_rounds() -> No
     )
     rows = rows_of(federation_of(), 2)
     theirs, ours = prepare_silo(STUDY, policy, rows), prepare_silo(STUDY, own, rows)
-    assert float(ours.own[0].clip) == 0.25  # type: ignore[union-attr]
+    assert float(ours.terms.data.clip) == 0.25  # type: ignore[union-attr]
     assert ours.rounds == 2
     assert ours.steps == 4
-    assert float(ours.own[0].sampling.rate) < float(theirs.own[0].sampling.rate)
+    assert float(ours.terms.data.sampling.rate) < float(theirs.terms.data.sampling.rate)
     assert ours.allowance().epsilon == 1.0  # type: ignore[union-attr]
 
 
@@ -247,6 +251,56 @@ def test_noise_is_fresh_in_every_process(program: Any, tmp_path: Path) -> None:
         with Worker(program, tmp_path / name) as worker:
             answers.append(worker.answer(request()))
     assert answers[0] != answers[1]
+
+
+@pytest.mark.parametrize("value", [0.0, 1e6, -1e6])
+def test_no_shared_state_switches_the_noise_off(program: Any, tmp_path: Path, value: float) -> None:
+    sent = jax.tree.map(lambda leaf: np.full(leaf.shape, value, leaf.dtype), STUDY.first())
+    answers = []
+    for name in ("one", "two"):
+        with Worker(program, tmp_path / name) as worker:
+            _, message = unpack(worker.answer(request(tree=sent)), message_shape(STUDY, 0))
+            answers.append(np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(message)]).astype(float))
+    assert (answers[0] != answers[1]).any()  # far from 0 float32 is coarse, but that comes after the noise
+
+
+SCHEDULE: dict[str, Any] = {"seed": None, "epsilon": 2.0, "noise_multiplier": None, "noise_power": 0.5}
+
+
+def test_the_noise_of_a_round_is_the_policys_whatever_rounds_are_asked_for(tmp_path: Path) -> None:
+    """A schedule: each round has its own price, all together the budget; a server can skip rounds, not cheapen them."""
+    study = study_of(**SCHEDULE)
+    with worker_of(study, federation_of(), 2, tmp_path) as worker:
+        planned = [worker.program.costs(number)["gradient"] for number in range(3)]
+        assert planned[0].noise_multiplier > planned[1].noise_multiplier > planned[2].noise_multiplier
+        assert worker.answer(request(study, 2)) != REFUSAL
+        assert worker.answer(request(study, 0)) == worker.answer(request(study, 1)) == REFUSAL
+        (line,) = read_lines(worker.folder / "ledger.jsonl")
+        assert line.cost == planned[2]
+        steps, delta = worker.program.steps, worker.program.budget()[1]
+    whole = accounting.epsilon([(cost, steps) for cost in planned], delta)
+    assert 1.95 < whole <= 2.0
+    policy = replace(study.experiment.privacy, noise_multiplier=1.0)
+    with pytest.raises(PrivacyError, match="budget as a whole"):
+        worker_of(study, federation_of(), 2, tmp_path, privacy=policy)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"noise_bands": 4}, "simulations so far"),
+        ({"training": replace(TRAINING, weights="precision")}, "use 'uniform' or 'size'"),
+        ({"training": replace(TRAINING, weights="size")}, "public sizes"),
+        (
+            {"training": replace(TRAINING, tail=1.0), "phases": (Phase("fedavg", 1), Phase("mean_regularized", 2))},
+            "smaller tail",
+        ),
+        ({"afterwards": Afterwards()}, "free at level='client'"),
+    ],
+)
+def test_what_a_federation_cannot_do_is_said_before_it_begins(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        study_of(**options)
 
 
 def test_a_full_disk_is_a_refusal(silo: Worker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,12 @@ def running(command: Command, log: Path | None = None) -> Iterator[subprocess.Po
     with open(log, "ab") if log else nullcontext() as file:
         errors = subprocess.STDOUT if log else None
         process = subprocess.Popen(
-            command.words, env=command.complete(), stdout=file, stderr=errors, preexec_fn=end_with_parent
+            command.words,
+            env=command.complete(),
+            stdout=file,
+            stderr=errors,
+            preexec_fn=end_with_parent,
+            umask=0o077,  # at client level Flower's database holds raw messages
         )
         try:
             yield process

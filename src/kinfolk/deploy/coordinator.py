@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from kinfolk import runs
 from kinfolk.deploy.inbox_terms import count_server_uses, server_terms
@@ -30,6 +31,7 @@ from kinfolk.privacy.calibration import budget_of
 from kinfolk.privacy.checks import RoundCheck, check_round
 from kinfolk.privacy.ledger import RELEASED, SIMULATED, Allowance, Ledger, LedgerError, Line
 from kinfolk.privacy.levels import INBOX_KINDS
+from kinfolk.privacy.mechanisms import Mechanism
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
 from kinfolk.privacy.statement import statement, text
 from kinfolk.runs import Run
@@ -101,22 +103,22 @@ class Coordinator:
             if not run.done() and json.loads(path.read_text())["digest"] == self.study.digest:
                 return run, *self._load(run)
         run = runs.create(folder, self.study.experiment)
-        state = {"shared": self.study.first(), "entry": (), "uses": dict.fromkeys(INBOX_KINDS[self.study.level], 0)}
         runs.write_json(run.private / "study.json", {"version": 1, "digest": self.study.digest})
-        return run, 0, {**state, "draws": 0}
+        return run, 0, self._first()
+
+    def _first(self) -> dict[str, Any]:
+        counts = dict.fromkeys(INBOX_KINDS[self.study.level], 0)
+        return {"shared": self.study.first(), "entry": (), "uses": counts, "draws": 0, "memory": np.float32(1)}
 
     def _load(self, run: Run) -> tuple[int, dict[str, Any]]:
         path = run.private / "checkpoint.npz"
         if not path.exists():
-            counts = dict.fromkeys(INBOX_KINDS[self.study.level], 0)
-            return 0, {"shared": self.study.first(), "entry": (), "uses": counts, "draws": 0}
+            return 0, self._first()
         with np.load(path) as file:
             done = int(file["round"])
         phase = self.study.phase(done - 1)
         shape = self.study.shapes[phase]
-        counts = dict.fromkeys(INBOX_KINDS[self.study.level], 0)
-        like = {"shared": shape, "entry": shape if phase else (), "uses": counts, "draws": 0}
-        state, _ = runs.read_tree(path, like)
+        state, _ = runs.read_tree(path, {**self._first(), "shared": shape, "entry": shape if phase else ()})
         self._publish(run, state["shared"], done)
         return done, state
 
@@ -178,7 +180,8 @@ class Coordinator:
 
     def _compute(self, number: int, phase: int, messages: Tree, present: np.ndarray) -> tuple[Tree, Meter]:
         study, weights = self.study, jnp.asarray(self.study.weights())
-        meter = self._test_meter() if self.test_keys else self._fresh_meter(phase)
+        inbox = self.terms.at(number).inbox
+        meter = self._test_meter() if self.test_keys else self._fresh_meter(phase, inbox)
         before = {kind: int(count) for kind, count in meter.uses.items()}
         shared, meter = run_server(
             study.level,
@@ -189,8 +192,8 @@ class Coordinator:
             jnp.arange(study.clients, dtype=jnp.int32),
             jnp.asarray(present),
             meter,
-            self.terms.inbox,
-            self.terms.inbox.sampling.rate * weights,
+            inbox,
+            inbox.sampling.rate * weights,
             jnp.int32(number),
         )
         spent = {kind: int(count) - before[kind] for kind, count in meter.uses.items()}
@@ -201,7 +204,8 @@ class Coordinator:
     def _publish_round(self, number: int, shared: Tree, meter: Meter) -> None:
         """Saves first, publishes second; keys and noise are not kept."""
         uses = {kind: np.int64(count) for kind, count in meter.uses.items()}
-        self._state = {**self._state, "shared": shared, "uses": uses, "draws": np.int64(meter.draws)}
+        streams = {"uses": uses, "draws": np.int64(meter.draws), "memory": np.float32(meter.memory)}
+        self._state = {**self._state, "shared": shared, **streams}
         self.done = number + 1
         runs.write_tree(self.run.private / "checkpoint.npz", self._state, round=np.int64(self.done))
         self._publish(self.run, shared, self.done)
@@ -220,10 +224,16 @@ class Coordinator:
         """The stream that simulation would use, gone on from the saved counts."""
         meter = new_meter(jax.random.fold_in(self.study.key, 2), INBOX_KINDS[self.study.level])
         counts = {kind: jnp.int32(self._state["uses"][kind]) for kind in meter.uses}
-        return replace(meter, uses=counts, draws=jnp.int32(self._state["draws"]))
+        return replace(meter, uses=counts, draws=jnp.int32(self._state["draws"]), memory=self._memory)
 
-    def _fresh_meter(self, phase: int) -> Meter:
-        return fresh_meter(INBOX_KINDS[self.study.level], self.terms.inbox, self._tape(self.checks[phase].sizes))
+    def _fresh_meter(self, phase: int, inbox: Mechanism) -> Meter:
+        meter = fresh_meter(INBOX_KINDS[self.study.level], inbox, self._tape(self.checks[phase].sizes))
+        return replace(meter, memory=self._memory)
+
+    @property
+    def _memory(self) -> Array:
+        """Where adaptive clipping has got to: read off releases, so it is public, and outlives a restart."""
+        return jnp.asarray(self._state["memory"], jnp.float32)
 
     def _tape(self, sizes: Mapping[str, int]) -> Tape | None:
         most = {kind: int(counts.max(initial=0)) for kind, counts in self.uses.items()}
@@ -244,7 +254,7 @@ class Coordinator:
         return check_round(*arguments, study.clients, tapes=(None, self._tape(check.sizes))).require()
 
     def _lines(self, number: int) -> list[Line]:
-        cost = self.terms.inbox.costs()
+        inbox = self.terms.at(number).inbox
         noise = SIMULATED if self.test_keys else RELEASED
         return [
             Line(
@@ -252,7 +262,7 @@ class Coordinator:
                 self.study.roster.name,
                 "client",
                 kind,
-                cost[0],
+                inbox.costs()[0],
                 int(counts[number]),
                 self.run.name,
                 (number, number + 1),
@@ -305,7 +315,7 @@ class Coordinator:
             scaling="declared bounds",
             scaling_is_private=True,
         )
-        result |= {"run": self.run.name, "rounds": self.done, "study": study.digest, "clients": list(roster.clients)}
+        result |= {"run": self.run.name, "rounds": self.done, "study": study.digest, "clients": study.clients}
         if study.level == "example":
             result["epsilon"] = result["delta"] = None
             result["accounts"] = "every silo has its own budget and ledger; `kinfolk deploy status` there shows it"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 POLL = 0.5
 """Seconds between two looks for an answer."""
-MOST_LOOKS = 40
+MOST_LOOKS = 15
 """Looks in a second, at all answers together."""
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from kinfolk.building import as_array
 from kinfolk.deploy.program import message_shape
 from kinfolk.deploy.study import Study
 from kinfolk.privacy.calibration import terms_for
@@ -29,7 +30,7 @@ def server_terms(study: Study) -> Terms:
         draft = replace(level, epsilon=None, noise_multiplier=1.0, allow_large_delta=True)
         nothing = {kind: np.zeros(1, int) for kind in INBOX_KINDS["client"]}
         counts = count_server_uses(study, _one(terms_for(draft, study.roster.clients, sizes, None, nothing)))
-        uses = {kind: np.array([counts[kind].sum()]) for kind in counts}
+        uses = {kind: counts[kind][:, None] for kind in counts}
         return _one(terms_for(level, study.roster.clients, sizes, None, uses))
     return _one(terms_for(PrivacyLevel("none", cohort=level.cohort), study.roster.clients, sizes, None, {}))
 
@@ -38,7 +39,7 @@ def _one(terms: Terms) -> Terms:
     """Everybody's place is computed, so that no cohort can overflow; what was charged for it stays charged."""
     data, choice = jax.tree.map(lambda leaf: jnp.asarray(leaf[0], jnp.float32), terms.own)
     inbox = replace(terms.inbox, sampling=replace(terms.inbox.sampling, capacity=None))
-    return Terms(data, choice, jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), inbox))
+    return Terms(data, choice, *as_array((inbox, terms.noise_factors, terms.clip_factors)))
 
 
 def count_server_uses(study: Study, terms: Terms) -> dict[str, np.ndarray]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kinfolk.deploy.study import Roster, Study, read_record, require_plain
+from kinfolk.deploy.study import Study, read_record, require_separate_rounds
 from kinfolk.experiment import ConfigError, Training
 from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.privacy.release import PrivacyError
@@ -20,18 +20,23 @@ class Columns:
     """Which table, and what is known of it beforehand."""
 
     path: str
-    """A CSV file, relative to the policy file."""
-    target: str
-    """The column to predict."""
+    """A CSV, Parquet or Arrow file, relative to the policy file."""
     name: str
     """The data set's name in the ledger, given by its owner: all uses of the same data add up under it."""
+    target: str = ""
+    """The column to predict, where there is no schema."""
     bounds: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    """Lowest and highest value of every feature (and of a number to predict): public, not read off the data."""
+    """Likewise: lowest and highest value of every feature (and of a number to predict), public, not read off the
+    data."""
+    schema: str | None = None
+    """A schema as for `kinfolk train`, relative to the policy file: for categories, yes or no, and gaps."""
 
-    def limits(self, column: str, roster: Roster) -> tuple[float, float]:
-        """The declared bounds of a column; those of a label follow from the outcome."""
-        if column == self.target and roster.outcome != "number":
-            return 0.0, 1.0 if roster.outcome == "binary" else float(roster.classes - 1)
+    def __post_init__(self) -> None:
+        if (self.schema is None) == (not self.target):
+            raise ConfigError("data: give either target and bounds, where all columns are numbers, or schema")
+
+    def limits(self, column: str) -> tuple[float, float]:
+        """The declared bounds of a column."""
         found = self.bounds.get(column, ())
         if len(found) != 2 or not found[0] < found[1]:
             raise ConfigError(f"bounds.{column}={list(found)}: give its lowest and its highest value")
@@ -70,7 +75,7 @@ class Policy:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
         if not self.answer_every >= 0:
             raise ConfigError(f"answer_every={self.answer_every} must be 0 seconds or more")
-        require_plain(self.privacy)
+        require_separate_rounds(self.privacy)
         if not self.largest_value > 0:
             raise ConfigError(f"largest_value={self.largest_value} must be above 0")
 
@@ -101,5 +106,10 @@ def require_compatible(policy: Policy, study: Study) -> None:
         return
     if policy.privacy.level == "none":
         raise PrivacyError("level='none' protects nobody: it runs only with test keys")
-    if policy.privacy.level == "example" and policy.privacy.epsilon is None:
+    level = policy.privacy
+    if level.level == "example" and level.epsilon is None:
         raise PrivacyError("the policy needs a budget: give epsilon (besides noise_multiplier)")
+    if level.level == "example" and level.noise_multiplier and (level.noise_power != 0 or level.noise_factor != 1):
+        raise PrivacyError(  # or a server could choose, from what it sees, which of unequal rounds the budget is for
+            "noise that changes from round to round is calibrated to the budget as a whole: leave noise_multiplier out"
+        )

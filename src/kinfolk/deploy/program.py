@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from kinfolk import trees
+from kinfolk.building import as_array
 from kinfolk.deploy.policy import Policy, require_compatible
 from kinfolk.deploy.randomness import check_grid, fresh_meter, require_traced, tape_shapes
 from kinfolk.deploy.study import Study
 from kinfolk.privacy.calibration import budget_of, check_deltas, terms_for
 from kinfolk.privacy.checks import RoundCheck, check_round
-from kinfolk.privacy.gates import CHOICE, GRADIENT, Rows
+from kinfolk.privacy.gates import CHOICE, GRADIENT, DataGate, Rows
 from kinfolk.privacy.ledger import Allowance
 from kinfolk.privacy.levels import DATA_KINDS, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import Chooser, Cost, ExactMin, ExactSum, Mechanism, Sampling
@@ -35,7 +36,8 @@ class Program:
     study: Study
     policy: Policy
     rows: Rows
-    own: tuple[Mechanism, Chooser]
+    terms: Terms
+    """What stands at the silo's data gate, round by round."""
     uses: dict[str, np.ndarray]
     """Releases of each kind in each round, counted on the program itself."""
     checks: tuple[RoundCheck, ...]
@@ -58,11 +60,11 @@ class Program:
         """Rounds of a run that the silo serves."""
         return min(self.policy.rounds, self.study.experiment.rounds)
 
-    def costs(self) -> dict[str, Cost]:
-        """What one release of each kind costs."""
+    def costs(self, number: int) -> dict[str, Cost]:
+        """What one release of each kind costs in a round."""
         if self.study.level != "example":
             return {}
-        data, choice = self.own
+        data, choice = self.terms.at(number).own
         return {GRADIENT: data.costs()[0], CHOICE: choice.costs()[0]}
 
     def allowance(self) -> Allowance | None:
@@ -81,11 +83,11 @@ class Program:
         """The silo's state before its first round of a phase that began with the shared state `entry`."""
         return self.study.algorithms[phase].init_client(jax.tree.map(jnp.asarray, entry), jnp.int32(self.slot))
 
-    def meter(self, phase: int, uses: dict[str, int], draws: int) -> Meter:
-        """Fresh keys and noise; or, in a test, the stream that simulation would use, gone on from these counts."""
+    def meter(self, number: int, uses: dict[str, int], draws: int) -> Meter:
+        """Fresh keys and noise for a round; in a test, the stream of simulation, gone on from these counts."""
         kinds = DATA_KINDS[self.study.level]
         if not self.policy.test_keys:
-            return fresh_meter(kinds, self.own[0], self._tape(phase))
+            return fresh_meter(kinds, self.terms.at(number).data, self._tape(self.study.phase(number)))
         stream = jax.random.fold_in(jax.random.fold_in(self.study.key, 1), self.slot)
         counts = {kind: jnp.int32(uses[kind]) for kind in kinds}
         return replace(new_meter(stream, kinds), uses=counts, draws=jnp.int32(draws))
@@ -104,11 +106,27 @@ class Program:
             jax.tree.map(jnp.asarray, personal),
             jax.tree.map(jnp.asarray, self.rows),
             meter,
-            self.own,
+            self.terms.at(number).own,
             jnp.float32(self.size),
             jnp.int32(self.steps),
             jnp.int32(number),
         )
+
+    def model(self, phase: int, shared: Tree, personal: Tree) -> Tree:
+        """The model that the algorithm gives the silo."""
+        return self.study.algorithms[phase].model(*jax.tree.map(jnp.asarray, (shared, personal)))
+
+    def personalised(self, phase: int, shared: Tree, model: Tree) -> Tree:
+        """What the silo makes of its model alone, at the end; nobody sees it."""
+        step = self.study.afterwards
+        if step is None:
+            return model
+        shared = jax.tree.map(jnp.asarray, shared)
+        common = self.model(phase, shared, self.study.algorithms[phase].init_client(shared, jnp.int32(0)))
+        meter = new_meter(self.study.key, ())  # nothing is drawn
+        numbers = (jnp.float32(self.size), jnp.int32(self.steps), jnp.int32(0))
+        rows = jax.tree.map(jnp.asarray, self.rows)
+        return step(common, model, DataGate(rows, meter, *self.terms.own, *numbers, self.steps, self.study.model))
 
 
 def message_shape(study: Study, phase: int) -> Tree:
@@ -142,18 +160,18 @@ def prepare_silo(study: Study, policy: Policy, rows: Rows) -> Program:
     level = policy.privacy
     if level.level == "example":
         check_deltas(level, (policy.client,), np.array([size]))
-    draft = _own(study, policy, size, None)
+    draft = _terms(study, policy, size, None)
     rounds = min(policy.rounds, study.experiment.rounds)
-    uses = _count(study, policy, draft, rounds, _steps(policy, size))
-    own = _own(study, policy, size, uses)
-    program = Program(study, policy, rows, own, uses, ())
+    uses = _count(study, policy, draft.own, rounds, _steps(policy, size))
+    terms = _terms(study, policy, size, uses)
+    program = Program(study, policy, rows, terms, uses, ())
     checks = tuple(_check(program, phase) for phase in range(len(study.algorithms)))
     if level.level == "example":
         for phase, check in enumerate(checks):
             require_traced(_of_phase(program, phase), check.client_releases)
         if not policy.test_keys:
-            check_grid(own[0], size)
-    return Program(study, policy, rows, own, uses, checks)
+            check_grid(terms.data, size)
+    return replace(program, checks=checks)
 
 
 def _of_phase(program: Program, phase: int) -> dict[str, np.ndarray]:
@@ -162,17 +180,19 @@ def _of_phase(program: Program, phase: int) -> dict[str, np.ndarray]:
     return {kind: counts[rounds] for kind, counts in program.uses.items()}
 
 
-def _own(study: Study, policy: Policy, size: int, uses: dict[str, np.ndarray] | None) -> tuple[Mechanism, Chooser]:
+def _terms(study: Study, policy: Policy, size: int, uses: dict[str, np.ndarray] | None) -> Terms:
     """The mechanisms at this silo's data gate. Without counts: some noise, for counting only."""
     level = policy.privacy if policy.privacy.level == "example" else PrivacyLevel("none")
     if level.level == "example" and uses is None:
         level = PrivacyLevel("example", noise_multiplier=1.0, allow_large_delta=True)
-    total = {kind: np.array([0 if uses is None else int(uses[kind].sum())]) for kind in DATA_KINDS[level.level]}
+    counts = {kind: np.zeros(1, int) if uses is None else uses[kind][:, None] for kind in DATA_KINDS[level.level]}
     weights = trees.size(jax.eval_shape(study.model.init, study.key))
     own = policy.training
     shuffled = own.batches == "shuffled"
-    terms = terms_for(level, (policy.client,), np.array([size]), own.batch_size, total, weights, shuffled)
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf[0], jnp.float32), terms.own)
+    terms = terms_for(level, (policy.client,), np.array([size]), own.batch_size, counts, weights, shuffled)
+    data, choice = as_array(jax.tree.map(lambda leaf: leaf[0], terms.own))
+    everybody = ExactSum(Sampling(jnp.float32(1)), sampled_here=False)
+    return Terms(data, choice, everybody, *as_array((terms.noise_factors, terms.clip_factors)))
 
 
 def _count(
@@ -201,9 +221,8 @@ def _count(
 def _check(program: Program, phase: int) -> RoundCheck:
     """The flow check of the very program that this silo runs."""
     study = program.study
-    terms = Terms(*program.own, ExactSum(Sampling(jnp.float32(1)), sampled_here=False))
     rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), program.rows)
-    arguments = (study.model, study.level, study.algorithms[phase], terms, rows, program.steps, study.clients)
+    arguments = (study.model, study.level, study.algorithms[phase], program.terms, rows, program.steps, study.clients)
     if study.level != "example":  # messages go to a trusted aggregator, which checks its own part
         return RoundCheck((), {}, {}, {}, "")
     check = check_round(*arguments).require()

@@ -21,8 +21,8 @@ DOOR = "KINFOLK_DOOR"
 """The environment variable that says where the worker's socket is."""
 RECORD, REQUEST, ANSWER = "kinfolk", "request", "answer"
 LONGEST_ANSWER = 2**31
-POLL = 0.25
-"""Seconds between two looks for a message."""
+POLL = 1.0
+"""Seconds between two looks for a message; the SuperNode itself looks every three."""
 
 
 def receive(connection: socket.socket, longest: int) -> bytes:

@@ -13,7 +13,7 @@ from jax import Array
 
 from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.privacy.gates import CHOICE
-from kinfolk.privacy.mechanisms import GaussianSum, Mechanism
+from kinfolk.privacy.mechanisms import AdaptiveSum, GaussianSum, Mechanism
 from kinfolk.privacy.noise import rounded_normal
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
 
@@ -48,7 +48,7 @@ def fresh_meter(kinds: tuple[str, ...], mechanism: Mechanism, shapes: Tape | Non
 
 def check_grid(mechanism: Mechanism, units: int) -> None:
     """Refuses a sum over more units than fit on the integer grid."""
-    if not isinstance(mechanism, GaussianSum):
+    if not isinstance(mechanism, GaussianSum | AdaptiveSum):
         return
     units = min(units, mechanism.sampling.capacity or units)
     if units > MOST_UNITS:

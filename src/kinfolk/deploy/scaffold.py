@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,8 @@ def write_federation(folder: Path, study: Study, policies: Sequence[Policy], hos
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty: choose a new folder")
     server = folder.absolute() / "server"
-    (server / "keys").mkdir(parents=True)
+    server.mkdir(parents=True, mode=0o700)
+    (server / "keys").mkdir()
     write_certificates(server, hosts)
     _write_study(server, study)
     for policy in policies:
@@ -93,7 +95,7 @@ def policy_for(study: Study, client: str, **changes: object) -> Policy:
     columns = (*roster.features, TARGET) if roster.outcome == "number" else roster.features
     policy = Policy(
         client,
-        Columns("data.csv", TARGET, f"{client}'s rows", dict.fromkeys(columns, ())),
+        Columns("data.csv", f"{client}'s rows", TARGET, dict.fromkeys(columns, ())),
         replace(experiment.privacy, cohort=None, budgets={}),
         experiment.training,
         tuple(dict.fromkeys(phase.method for phase in experiment.phases)),
@@ -120,7 +122,7 @@ def write_demo(folder: Path, hosts: Sequence[str], port: int, rounds: int = 20) 
     study = demo_study(rounds)
     bounds = {"age": (18.0, 100.0), "pressure": (80.0, 220.0), "sugar": (0.0, 1.0)}
     policies = [
-        policy_for(study, client, data=Columns("data.csv", TARGET, f"{client}'s patients", dict(bounds)))
+        policy_for(study, client, data=Columns("data.csv", f"{client}'s patients", TARGET, dict(bounds)))
         for client in study.roster.clients
     ]
     write_federation(folder, study, policies, hosts, port)
@@ -140,7 +142,5 @@ def write_demo(folder: Path, hosts: Sequence[str], port: int, rounds: int = 20) 
 
 def require_flower() -> None:
     """An error that names the extra, where Flower is not installed."""
-    try:
-        import flwr  # noqa: F401
-    except ImportError:
-        raise ConfigError(f"Flower is not installed for {sys.executable}: pip install 'kinfolk[flower]'") from None
+    if find_spec("flwr") is None:  # not imported: a worker does without it
+        raise ConfigError(f"Flower is not installed for {sys.executable}: pip install 'kinfolk[flower]'")

@@ -16,6 +16,8 @@ from kinfolk.runs import Run, RunError
 
 STARTING = 120.0
 """Seconds that a program may take to start."""
+FREEING = 30.0
+"""Seconds that a program which was stopped may take to end."""
 
 
 def known_keys(folder: Path) -> list[Path]:
@@ -44,6 +46,17 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> Non
     raise RunError(f"the SuperLink did not open port={port} in {STARTING:g} seconds: see {log}")
 
 
+def wait_until_free(port: int) -> None:
+    """Waits until nobody listens: the SuperLink of a server that was killed needs a moment to end."""
+    until = time.monotonic() + FREEING
+    while time.monotonic() < until:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return
+        time.sleep(0.2)
+    raise RunError(f"port={port} is in use by another program: stop that, or give another --port")
+
+
 def register(folder: Path) -> None:
     """Makes the silos' keys known, as `flwr supernode register` does. One that is known already is fine."""
     import httpx
@@ -69,6 +82,7 @@ def run_server(folder: Path, host: str, port: int, round_seconds: float, wait_se
     folder = folder.absolute()
     link, *_, start = server_commands(folder, host, port, round_seconds, wait_seconds)
     log = folder / "superlink.log"
+    wait_until_free(port)
     with running(link, log) as process:
         wait_for_port(port, process, log)
         register(folder)

@@ -24,7 +24,7 @@ RESTART = 3.0
 def read_silo(folder: Path) -> Program:
     """The silo in a folder with study, experiment and policy, checked and ready; its table is read here."""
     study, policy = read_study(folder), read_policy(folder / POLICY_FILE)
-    return prepare_silo(study, policy, read_table(folder / policy.data.path, policy.data, study.roster))
+    return prepare_silo(study, policy, read_table(folder, policy.data, study.roster))
 
 
 def state_of(folder: Path) -> Path:

@@ -29,7 +29,7 @@ def status(folder: Path) -> dict[str, Any]:
 def silo_status(folder: Path) -> dict[str, Any]:
     """Rounds served, requests refused, and the silo's own account. For the silo's owner, not for others."""
     policy, study, state = read_policy(folder / POLICY_FILE), read_study(folder), state_of(folder)
-    rows = read_table(folder / policy.data.path, policy.data, study.roster)
+    rows = read_table(folder, policy.data, study.roster)
     _, delta = budget_of(policy.privacy, policy.client, int(rows.mask.shape[0]))
     log = state / "log.jsonl"
     notes = [json.loads(line)["what"] for line in log.read_text().splitlines()] if log.exists() else []

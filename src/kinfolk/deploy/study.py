@@ -7,20 +7,20 @@ a message: not the method, not its numbers, not how many rounds there are.
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from kinfolk.building import build_algorithm, build_model
+from kinfolk.building import as_array, build_afterwards, build_algorithm, build_model
 from kinfolk.experiment import ConfigError, Experiment, from_toml, load, to_toml
 from kinfolk.privacy.levels import PrivacyLevel
-from kinfolk.types import Algorithm, Model, Tree
+from kinfolk.types import Afterwards, Algorithm, Model, Tree
 
 STUDY_FILE, EXPERIMENT_FILE = "study.toml", "experiment.toml"
 
@@ -35,6 +35,8 @@ class Roster:
     outcome: str = "binary"
     """`number`, `binary` or `classes`."""
     classes: int = 0
+    labels: tuple[str, ...] = ()
+    """The classes by name, in their order; needed only where the silos' schemas name them."""
     sizes: tuple[int, ...] = ()
     """The clients' public numbers of rows; needed only where means are weighted by size."""
 
@@ -43,17 +45,16 @@ class Roster:
             raise ConfigError(f"clients={self.clients}: at least one, and every name once")
         if not self.features or len(set(self.features)) < len(self.features):
             raise ConfigError(f"features={self.features}: at least one, and every name once")
+        if self.labels and len(self.labels) != {"binary": 2, "classes": self.classes}.get(self.outcome):
+            raise ConfigError(f"labels={self.labels}: one for each class of outcome={self.outcome!r}")
         if self.sizes and (len(self.sizes) != len(self.clients) or min(self.sizes) < 1):
             raise ConfigError(f"sizes={self.sizes}: one for each of the {len(self.clients)} clients, all above 0")
 
 
-def require_plain(level: PrivacyLevel) -> None:
-    """Refuses what only simulations do so far: mechanisms that change, or remember something, from round to round."""
-    usual = PrivacyLevel()
-    names = ("clip_quantile", "noise_bands", "noise_power", "noise_factor", "clip_factor", "noise")
-    changed = [name for name in names if getattr(level, name) != getattr(usual, name)]
-    if changed:
-        raise ConfigError(f"a federation cannot use privacy.{changed[0]} yet: leave {', '.join(changed)} out")
+def require_separate_rounds(level: PrivacyLevel) -> None:
+    """Refuses noise that is one release over a whole run: a round must be paid for and drawn on its own."""
+    if level.noise_bands > 1:
+        raise ConfigError(f"noise_bands={level.noise_bands}: correlated noise is for simulations so far; leave it out")
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,16 @@ class Study:
             raise ConfigError(f"seeds={self.experiment.seeds}: a federation runs once")
         if self.experiment.training.weights == "size" and not self.roster.sizes:
             raise ConfigError("weights='size' needs the clients' public sizes in study.toml")
-        require_plain(self.experiment.privacy)
-        training = self.experiment.training
-        if training.weights == "precision" or training.tail or self.experiment.afterwards is not None:
-            raise ConfigError("weights='precision', tail and afterwards are for simulations so far: leave them out")
+        require_separate_rounds(self.experiment.privacy)
+        if self.experiment.training.weights == "precision":
+            raise ConfigError("weights='precision' depends on noise that only the silos know: use 'uniform' or 'size'")
+        build_afterwards(self.experiment)
+        last = self.experiment.rounds - self.experiment.phases[-1].rounds
+        if self.tail_from is not None and self.tail_from < last:
+            raise ConfigError(
+                f"tail={self.experiment.training.tail} begins in round {self.tail_from}, before the last phase does "
+                f"(round {last}): use a smaller tail"
+            )
 
     @cached_property
     def digest(self) -> str:
@@ -94,8 +101,7 @@ class Study:
     @cached_property
     def algorithms(self) -> tuple[Algorithm, ...]:
         """One per phase, with its numbers as float32, as in simulation."""
-        built = (build_algorithm(phase, self.level) for phase in self.experiment.phases)
-        return tuple(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), algorithm) for algorithm in built)
+        return tuple(as_array(build_algorithm(phase, self.level)) for phase in self.experiment.phases)
 
     def phase(self, number: int) -> int:
         """The phase that a round belongs to."""
@@ -104,6 +110,18 @@ class Study:
             if number < 0:
                 return index
         return len(self.experiment.phases) - 1
+
+    @property
+    def tail_from(self) -> int | None:
+        """The first round whose model counts in a silo's tail average; None: its model is the last one."""
+        rounds, tail = self.experiment.rounds, self.experiment.training.tail
+        return rounds - math.ceil(tail * rounds) if tail else None
+
+    @cached_property
+    def afterwards(self) -> Afterwards | None:
+        """What every silo does alone with its model at the end."""
+        found = build_afterwards(self.experiment)
+        return None if found is None else as_array(found)
 
     @property
     def key(self) -> Array:
@@ -122,6 +140,11 @@ class Study:
         for algorithm in self.algorithms[1:]:
             found.append(jax.eval_shape(lambda shared, a=algorithm: a.init(shared, self.clients), found[-1]))
         return tuple(found)
+
+    @cached_property
+    def model_shape(self) -> Tree:
+        """The shape of one model's weights."""
+        return jax.eval_shape(self.model.init, self.key)
 
     def request_shape(self, phase: int) -> Tree:
         """What a request holds: the shared state, and after the first phase also the one that this phase began with."""

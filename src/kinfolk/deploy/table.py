@@ -1,62 +1,89 @@
-"""A silo's own table: a CSV file with a header, read by the columns and bounds that its policy declares."""
+"""A silo's own table (CSV, Parquet or Arrow), read as `kinfolk train` reads them, by what its policy declares."""
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
 
+from kinfolk.data import schema as schemas
 from kinfolk.data.federation import DataError
+from kinfolk.data.reading import TableFile, numbers, read, require_column
+from kinfolk.data.schema import Column, Schema, SchemaError
+from kinfolk.data.tables import encode, targets
 from kinfolk.deploy.policy import Columns
 from kinfolk.deploy.study import Roster
 from kinfolk.privacy.gates import Rows
 
 
-def read_table(path: Path, columns: Columns, roster: Roster) -> Rows:
-    """All rows of the file; features scaled from their declared bounds to -1..1, a number to predict to 0..1.
+def read_table(folder: Path, columns: Columns, roster: Roster) -> Rows:
+    """All rows of the table; every value between -1 and 1, by declared bounds.
 
-    A value that is missing, no number, or outside its bounds is an error, before anything was sent to anybody.
+    A column that is not there, or a value that is not as declared, is an error, before anything was sent to anybody.
     """
-    wanted = (*roster.features, columns.target)
-    try:
-        with path.open(newline="") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in wanted if name not in (reader.fieldnames or [])]
-            if missing:
-                raise DataError(f"{path} has no column {missing[0]!r}; it has {', '.join(reader.fieldnames or [])}")
-            values = [[_number(row[name], name, line, path) for name in wanted] for line, row in enumerate(reader, 2)]
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    if not values:
-        raise DataError(f"{path} has no rows")
-    table = np.array(values)
-    limits = np.array([columns.limits(name, roster) for name in wanted])
-    outside = (table < limits[:, 0]) | (table > limits[:, 1])
-    if outside.any():
-        line, place = (int(found[0]) for found in np.nonzero(outside))
-        low, high = limits[place]
+    schema = schema_of(folder, columns, roster)
+    file = read(folder / columns.path)
+    for column in (*schema.columns, schema.target):
+        require_column(file, column.name, "declared in the policy")
+        if column.kind == "number":
+            _require_inside(column, file, gaps=columns.schema is not None)
+    x, notes = encode(schema, file)
+    if notes:
+        raise DataError(f"{notes[0]}: correct the table, or the schema")
+    y, known = targets(schema, file)
+    return Rows(x[known], y[known], np.ones(int(known.sum()), bool))
+
+
+def schema_of(folder: Path, columns: Columns, roster: Roster) -> Schema:
+    """What the policy declares: a schema file, or bounds of columns that are all numbers. It must fit the study."""
+    if columns.schema is None:
+        return Schema(_target(columns, roster), tuple(_number(columns, name) for name in roster.features))
+    schema = schemas.load(folder / columns.schema)
+    where, classes = columns.schema, roster.classes if roster.outcome == "classes" else 2
+    guesses = schema.unconfirmed()
+    if guesses:
+        raise SchemaError(f"{where}: {guesses[0]!r} was guessed from the data: correct it and set confirmed = true")
+    if schema.client is not None:
+        raise SchemaError(f"{where}: client={schema.client!r}, but a silo's table is one client's: leave it out")
+    if schema.feature_names() != roster.features:
+        raise SchemaError(f"{where} gives the features {schema.feature_names()}, but the study has {roster.features}")
+    if schema.outcome != roster.outcome or (schema.outcome != "number" and len(schema.target.classes) != classes):
+        raise SchemaError(f"{where}: target {schema.target.name!r} is not what the study predicts: {roster.outcome}")
+    if schema.target.kind == "category" and schema.target.values != roster.labels:
+        raise SchemaError(
+            f"{where}: the target's values {schema.target.values} are not the study's labels={roster.labels}: all "
+            "silos need the same ones in the same order"
+        )
+    return schema
+
+
+def _number(columns: Columns, name: str) -> Column:
+    low, high = columns.limits(name)
+    return Column(name, low=low, high=high)
+
+
+def _target(columns: Columns, roster: Roster) -> Column:
+    if roster.outcome == "number":
+        return _number(columns, columns.target)
+    if roster.outcome == "binary" and not roster.labels:
+        return Column(columns.target, "yes_no")
+    return Column(columns.target, "category", values=roster.labels or tuple(map(str, range(roster.classes))))
+
+
+def _require_inside(column: Column, file: TableFile, gaps: bool) -> None:
+    """Refuses numbers outside their bounds, and missing ones unless there may be gaps."""
+    values = numbers(file.frame[column.name], file).to_numpy()
+    assert column.low is not None
+    assert column.high is not None
+    outside = np.flatnonzero((values < column.low) | (values > column.high))
+    if len(outside):
+        row = int(outside[0])
         raise DataError(
-            f"{path}:{line + 2} has {wanted[place]}={table[line, place]:g}, outside its bounds {low:g}..{high:g}: "
+            f"{file.row(row)} has {column.name}={values[row]:g}, outside its bounds {column.low:g}..{column.high:g}: "
             "correct the row, or the bounds (they are public, so do not read them off the data)"
         )
-    x, y = table[:, :-1], table[:, -1]
-    x = 2 * (x - limits[:-1, 0]) / (limits[:-1, 1] - limits[:-1, 0]) - 1
-    if roster.outcome == "number":
-        low, high = limits[-1]
-        target = ((y - low) / (high - low)).astype(np.float32)
-    else:
-        if (y != np.rint(y)).any():
-            raise DataError(f"{path}: target {columns.target!r} must hold whole numbers")
-        target = y.astype(np.int32)
-    return Rows(x.astype(np.float32), target, np.ones(len(y), bool))
-
-
-def _number(text: str | None, name: str, line: int, path: Path) -> float:
-    try:
-        value = float(text or "")
-    except ValueError:
-        value = np.nan
-    if not np.isfinite(value):
-        raise DataError(f"{path}:{line} has {name}={text!r}, which is not a number: drop or complete the row")
-    return value
+    if not gaps and np.isnan(values).any():
+        raise DataError(
+            f"{file.row(int(np.isnan(values).argmax()))} has no {column.name}: complete it, drop the row, or declare "
+            "the columns in a schema, which may fill gaps (`kinfolk schema`)"
+        )

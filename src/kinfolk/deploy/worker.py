@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from kinfolk import runs
-from kinfolk.deploy.program import Program, message_shape
+from kinfolk.deploy import kept
+from kinfolk.deploy.program import Program
 from kinfolk.deploy.proxy import REFUSAL
 from kinfolk.deploy.wire import LONGEST_HEADER, RECEIPT, WireError, pack, read_header, size_of, unpack
 from kinfolk.privacy.ledger import RELEASED, SIMULATED, Ledger, LedgerError, Line
-from kinfolk.privacy.levels import CLEAN, DATA_KINDS
+from kinfolk.privacy.levels import CLEAN
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.privacy.statement import statement, text
 from kinfolk.types import Tree
@@ -124,52 +124,28 @@ class Worker:
 
     def _round(self, folder: Path, run: str, number: int, phase: int, shared: Tree, entry: Tree) -> tuple[bytes, str]:
         program = self.program
-        path = folder / f"{number:06d}.npz"
-        if path.exists():
-            message = runs.read_tree(path, {"message": message_shape(program.study, phase)})[0]["message"]
-            return self._packed(run, number, message), f"round {number} of {run}: sent again"
-        before = self._last(folder)
-        if before is not None and before[0] > number:
-            raise Refused(f"round {number} of {run} is over: round {before[0]} was served")
-        personal, uses, draws = self._state(before, phase, entry)
+        if kept.path_of(folder, number).exists():
+            return self._packed(run, number, kept.sent(program, folder, number)), f"round {number} of {run}: sent again"
+        last = kept.last_round(folder)
+        if last is not None and last > number:
+            raise Refused(f"round {number} of {run} is over: round {last} was served")
+        own = kept.after_round(program, kept.before(program, folder, phase, entry), number - 1, shared)
         lines = self._lines(run, number)
         self._charge(lines, run)
-        meter = program.meter(phase, uses, draws)
+        meter = program.meter(number, own.uses, own.draws)
         start = {kind: int(count) for kind, count in meter.uses.items()}
-        message, personal, meter = program.compute(number, shared, personal, meter)
+        message, personal, meter = program.compute(number, shared, own.personal, meter)
         spent = {kind: int(count) - start[kind] for kind, count in meter.uses.items()}
         if spent != {kind: int(counts[number]) for kind, counts in program.uses.items()}:
             raise PrivacyError("the meter counted other uses than the ledger was charged; nothing is sent")
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((message, personal))):
             raise Refused("the result is not finite")
-        with runs.writing(folder):
-            folder.mkdir(exist_ok=True)
-        counts = {f"uses_{kind}": np.int64(count) for kind, count in meter.uses.items()}
-        runs.write_tree(
-            path, {"message": message, "personal": personal}, phase=phase, draws=np.int64(meter.draws), **counts
-        )
+        kept.store(folder, number, message, kept.with_round(own, personal, meter))
         return self._packed(run, number, message), f"round {number} of {run}: served"
 
     def _packed(self, run: str, number: int, message: Tree) -> bytes:
         study = self.program.study.digest
         return pack({"version": VERSION, "study": study, "run": run, "round": number}, message)
-
-    def _last(self, folder: Path) -> tuple[int, Path] | None:
-        """The last round that was served in a run, and where it is stored."""
-        found = sorted(folder.glob("[0-9]*.npz")) if folder.is_dir() else []
-        return (int(found[-1].stem), found[-1]) if found else None
-
-    def _state(self, before: tuple[int, Path] | None, phase: int, entry: Tree) -> tuple[Tree, dict[str, int], int]:
-        """The personal state to go on from, and (for test keys) how far the streams were used."""
-        program = self.program
-        uses, draws = dict.fromkeys(DATA_KINDS[program.study.level], 0), 0
-        if before is not None:
-            own = program.study.phase(before[0])
-            found, rest = runs.read_tree(before[1], {"personal": program.personal_shape(own)})
-            uses, draws = {kind: int(rest[f"uses_{kind}"]) for kind in uses}, int(rest["draws"])
-            if own == phase:
-                return found["personal"], uses, draws
-        return program.begin(phase, program.study.first() if phase == 0 else entry), uses, draws
 
     def _lines(self, run: str, number: int) -> list[Line]:
         program, policy = self.program, self.program.policy
@@ -186,7 +162,7 @@ class Worker:
                 (number, number + 1),
                 noise,
             )
-            for kind, cost in program.costs().items()
+            for kind, cost in program.costs(number).items()
         ]
 
     def _charge(self, lines: list[Line], run: str) -> None:
@@ -199,17 +175,14 @@ class Worker:
 
     def _finish(self, folder: Path, number: int, phase: int, shared: Tree) -> None:
         """Keeps the last shared state and the silo's model. Nothing is released, so nothing is paid."""
-        before = self._last(folder)
-        if before is None:
+        program, last = self.program, kept.last_round(folder)
+        if last is None:
             raise Refused("the run ended without this silo")
-        program = self.program
-        own = program.study.phase(before[0])
-        if own != phase:
+        if program.study.phase(last) != phase:
             raise Refused("the run ended in a phase that this silo has not seen")
-        found = runs.read_tree(before[1], {"personal": program.personal_shape(own)})[0]
-        model = program.study.algorithms[phase].model(
-            jax.tree.map(jnp.asarray, shared), jax.tree.map(jnp.asarray, found["personal"])
-        )
+        own = kept.after_round(program, kept.before(program, folder, phase, ()), number, shared)
+        model = own.tail if own.seen else program.model(phase, shared, own.personal)
+        model = program.personalised(phase, shared, model)
         protected = "personal" in CLEAN[program.study.level]
         runs.write_tree(folder / "model.npz", {"model": model, "shared": shared}, round=number, protected=protected)
         self._state_privacy(folder)
