@@ -1,7 +1,8 @@
 """Self-selection: every client decides on its own data, for free, how much of the shared model to use.
 
 It fits candidates: models held near the shared one, and near nothing at all, each more or less strongly. Their
-leave-one-out losses (exact for linear regression, one Newton step otherwise, five folds for deep models) decide.
+leave-one-out losses (exact for linear regression, one Newton step otherwise, five folds for deep models) decide. Deep
+classifiers are judged by their errors.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from jax import Array
 
 from kinfolk import trees
 from kinfolk.afterwards.fine_tune import FineTuneAfterwards
-from kinfolk.models import LOSSES, Dense
+from kinfolk.models import LOSSES, Dense, error
 from kinfolk.privacy.gates import DataGate, Rows
 from kinfolk.solve import newton, outputs_without
-from kinfolk.types import Model, Params, Value
+from kinfolk.types import Model, Params, Tree, Value
 
 RULES = ("aggregate", "cautious", "alone")
 STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -63,7 +64,7 @@ class SelfSelect:
         if self.rule == "alone":
             return local
         held, held_losses = self._candidates(functions, rows, common, strengths)
-        plain = jax.vmap(lambda x, y: functions.loss(common, x, y))(rows.x, rows.y)
+        plain = jax.vmap(lambda x, y: _score(functions, common, x, y))(rows.x, rows.y)
         held = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), held, common)
         if is_linear(functions):
             held = jax.vmap(lambda one: _within(local, one, self.reach))(held)
@@ -95,7 +96,7 @@ class SelfSelect:
             def one(strength: Array) -> tuple[Params, Array]:
                 def without(number: Array) -> Array:
                     params = fit(strength, rows.mask & (fold != number))
-                    losses = jax.vmap(lambda x, y: model.loss(params, x, y))(rows.x, rows.y)
+                    losses = jax.vmap(lambda x, y: _score(model, params, x, y))(rows.x, rows.y)
                     return jnp.where(rows.mask & (fold == number), losses, 0)
 
                 losses = jax.lax.map(without, jnp.arange(FOLDS, dtype=jnp.int32)).sum(axis=0)
@@ -107,6 +108,18 @@ class SelfSelect:
 def is_linear(model: Model) -> bool:
     """Whether the model's output is linear in its weights."""
     return len(model.layers) == 1 and isinstance(model.layers[0], Dense)
+
+
+def _score(model: Model, params: Params, x: Tree, y: Array) -> Array:
+    """What a candidate is judged by: its loss; for deep classifiers its error, and the loss between equals.
+
+    A deep model that learned from a few rows is sure of itself also where it is wrong: by its loss it would lose
+    against a model that knows nothing.
+    """
+    loss = model.loss(params, x, y)
+    if is_linear(model) or model.outcome == "number":
+        return loss
+    return error(model, model.predict(params, x), y) + 1e-3 * loss
 
 
 def _losses(model: Model, rows: Rows, outputs: Array) -> Array:
