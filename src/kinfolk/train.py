@@ -145,10 +145,10 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None, trac
                 state = way.enter(job, where, chunk.phase, state)
                 phase = chunk.phase
             charge(job, where, ledger, chunk, released)
-            state = _compute(job, chunk, state, released, way)
+            state, described = _compute(job, chunk, state, released, way)
             done = chunk.end
             way.save(job, where, state, done)
-            _describe(job, where, chunk.phase, state, done)
+            _write_down(job, where, described)
             numbers = summary(way.measure(job, phase, state, everybody=False))
             runs.append_json(where.private / "metrics.jsonl", {"round": done, **numbers})
             if progress or track:
@@ -190,12 +190,12 @@ def _spent(job: Job, ledger: Ledger) -> dict[str, float]:
     return {"epsilon": ledger.epsilon(party, data, job.plan.level, budgets[party].delta, relation=relation)}
 
 
-def _compute(job: Job, chunk: Chunk, state: Any, released: bool, way: Way) -> Any:
-    """Runs the chunk and compares the meters with what was charged."""
+def _compute(job: Job, chunk: Chunk, state: Any, released: bool, way: Way) -> tuple[Any, list[dict[str, Any]]]:
+    """Runs the chunk and compares the meters with what was charged. Also: what there is to say about each round."""
     if released:
         state = with_fresh_noise(job, state, chunk_rounds(job), chunk.phase, chunk.first, (chunk.begin, chunk.end))
     before = uses_of(job, state)
-    state = way.advance(job, chunk, state)
+    state, described = _advance(job, chunk, state, way)
     rounds = slice(chunk.begin - chunk.first, chunk.end - chunk.first)
     for kind, after in uses_of(job, state).items():
         charged = job.uses[chunk.phase][kind][rounds].sum(axis=0)
@@ -205,16 +205,26 @@ def _compute(job: Job, chunk: Chunk, state: Any, released: bool, way: Way) -> An
             )
     if released:
         state = replace(state, meters=replace(state.meters, tape=None), server=replace(state.server, tape=None))
-    return state
+    return state, described
 
 
-def _describe(job: Job, where: Run, phase: int, state: State, done: int) -> None:
-    """Appends what an algorithm can say about its shared state (strengths, say), which is as public as that state."""
-    describe = getattr(job.algorithms[phase], "describe", None)
-    if describe is not None:
-        folder = where.private if job.plan.level == "none" else where.public
-        values = describe(trees.row(state.shared, (0, 0)))
-        runs.append_json(folder / "strengths.jsonl", {"round": done, "strength": values})
+def _advance(job: Job, chunk: Chunk, state: Any, way: Way) -> tuple[Any, list[dict[str, Any]]]:
+    """The chunk in one go; round by round if the algorithm can say something about its shared state (strengths)."""
+    describe = getattr(job.algorithms[chunk.phase], "describe", None)
+    if describe is None:
+        return way.advance(job, chunk, state), []
+    described = []
+    for number in range(chunk.begin, chunk.end):
+        state = way.advance(job, replace(chunk, begin=number, end=number + 1), state)
+        described.append({"round": number + 1, "strength": describe(trees.row(state.shared, (0, 0)))})
+    return state, described
+
+
+def _write_down(job: Job, where: Run, described: list[dict[str, Any]]) -> None:
+    """Appends what was said about the shared state, which is as public as that state."""
+    folder = where.private if job.plan.level == "none" else where.public
+    for record in described:
+        runs.append_json(folder / "strengths.jsonl", record)
 
 
 def finish(job: Job, where: Run, ledger: Ledger, state: Any, phase: int, done: int) -> None:
