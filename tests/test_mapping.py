@@ -124,3 +124,12 @@ def test_a_sum_in_turns_equals_one_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(trees, "MOST_TOGETHER", 0)
     np.testing.assert_allclose(what.clipped(jnp.float32(2), units, weights, jnp.float32(1.5)), together, rtol=1e-5)
     np.testing.assert_array_equal(what.on_grid(jnp.float32(2), units, weights, jnp.float32(1.5)), on_grid)
+
+
+def test_a_release_takes_as_long_whatever_the_coins_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silo's answer says when it was ready, and its coins are secret: nothing is left out by a coin."""
+    monkeypatch.setattr(trees, "MOST_TOGETHER", 0)
+    what, clip = clipping.rows(lambda public, unit: public * unit), jnp.float32(1.5)
+    arguments = (jnp.float32(2), jnp.ones((6, 7)), jnp.ones(6), clip)
+    assert "cond[" in str(jax.make_jaxpr(what.clipped)(*arguments))
+    assert "cond[" not in str(jax.make_jaxpr(what.on_grid)(*arguments))

@@ -22,7 +22,9 @@ from kinfolk.data.federation import Federation
 from kinfolk.data.large import from_arrays, from_function
 from kinfolk.experiment import ConfigError, DataChoice, Engine, Experiment, ModelChoice, Phase, Training
 from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level
+from kinfolk.privacy.mechanisms import Sampling
 from kinfolk.simulation.store import StoreError, in_memory, on_disk
+from kinfolk.simulation.streaming import places_for
 
 CLIENTS, FEATURES, ROWS = 80, 3, 6
 
@@ -229,3 +231,11 @@ def test_a_full_disk_is_noticed_before_the_first_round(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="GB are free"):
         on_disk({"w": jax.ShapeDtypeStruct((10**6,), jnp.float32)}, 10**9, tmp_path, "rows")
     assert not list(tmp_path.iterdir())
+
+
+def test_no_client_is_left_out_whom_the_account_counts() -> None:
+    """A capacity has its overflow in the account. Without one the account has none, and so everybody has a place."""
+    half = Sampling(np.float32(0.5))
+    assert places_for("client", half, 1000) == 1000
+    assert places_for("client", replace(half, capacity=640), 1000) == 640
+    assert places_for("none", half, 1000) < 1000

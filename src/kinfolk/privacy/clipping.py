@@ -45,9 +45,14 @@ class Sum:
 
 
 def rows(contribution: Callable[[Tree, Tree], Tree]) -> Sum:
-    """The plain strategy: `contribution(public, unit)` for every unit, clipped as one long vector, then summed."""
+    """The plain strategy: `contribution(public, unit)` for every unit, clipped as one long vector, then summed.
 
-    def summed(public: Tree, units: Tree, finish: Callable[[Tree, Array], Tree], weights: Array) -> Tree:
+    On the grid, where releases are made, units that coins left out are computed too: time must not tell how many.
+    """
+
+    def summed(
+        public: Tree, units: Tree, finish: Callable[[Tree, Array], Tree], weights: Array, skip: bool = True
+    ) -> Tree:
         def one(unit: Tree, weight: Array) -> Tree:
             return finish(contribution(public, unit), weight)
 
@@ -56,7 +61,8 @@ def rows(contribution: Callable[[Tree, Tree], Tree]) -> Sum:
             return jax.tree.map(lambda leaf: leaf.sum(axis=0), jax.vmap(one)(units, weights))
 
         def add(total: Tree, own: tuple[Tree, Array]) -> tuple[Tree, None]:
-            return jax.lax.cond(own[1] > 0, lambda: trees.add(total, one(*own)), lambda: total), None
+            more = lambda: trees.add(total, one(*own))  # noqa: E731
+            return jax.lax.cond(own[1] > 0, more, lambda: total) if skip else more(), None
 
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), first)
         return jax.lax.scan(add, nothing, (units, weights))[0]
@@ -66,7 +72,7 @@ def rows(contribution: Callable[[Tree, Tree], Tree]) -> Sum:
         lambda public, units, weights: summed(public, units, lambda value, weight: trees.scale(weight, value), weights),
         lambda public, units, weights, clip: summed(public, units, lambda v, w: clip_one(v, w, clip), weights),
         lambda public, units, weights, clip: summed(
-            public, units, lambda v, w: to_grid(clip_one(v, w, clip), clip), weights
+            public, units, lambda v, w: to_grid(clip_one(v, w, clip), clip), weights, skip=False
         ),
         contribution,
     )

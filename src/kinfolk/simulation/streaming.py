@@ -94,7 +94,7 @@ def run_rounds(
 ) -> Streamed:
     """Some rounds, cohort by cohort. The store of `state` is changed in place."""
     store, draws, coins = state.store, state.draws.copy(), trees.row(state.server.coins, (0, 0))
-    places, length = places_for(terms.inbox.sampling, plan.clients), max(1, int(data.sizes.max()))
+    places, length = places_for(plan.level, terms.inbox.sampling, plan.clients), max(1, int(data.sizes.max()))
     everybody = replace(terms.inbox.sampling, capacity=None)
     rooms = [(store.room(places), _room_for(data, places, length)) for _ in range(2)]
 
@@ -174,10 +174,15 @@ def _examples(data: Data, slots: np.ndarray, length: int, room: Tree) -> tuple[T
     return jax.device_put(room, may_alias=True)
 
 
-def places_for(sampling: Sampling | Turns, clients: int) -> int:
-    """Places of a cohort: what the account allows, or without one more than coins ever fill (8 deviations)."""
+def places_for(level: str, sampling: Sampling | Turns, clients: int) -> int:
+    """Places of a cohort: what the account allows, or without one more than coins ever fill (8 deviations).
+
+    An account without a capacity has no room for a cohort that overflows, so there everybody has a place.
+    """
     if sampling.capacity is not None:
         return min(sampling.capacity, clients)
+    if level == "client" and isinstance(sampling, Sampling):
+        return clients
     expected = float(np.asarray(sampling.rate)) * clients
     return min(clients, math.ceil(expected + 8 * math.sqrt(expected) + 8))
 
