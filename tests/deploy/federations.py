@@ -16,6 +16,7 @@ from kinfolk.data.federation import Federation, from_rows
 from kinfolk.deploy.coordinator import Coordinator
 from kinfolk.deploy.policy import Columns, Policy
 from kinfolk.deploy.program import prepare_silo
+from kinfolk.deploy.proxy import REFUSAL
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.deploy.worker import Worker
 from kinfolk.experiment import Afterwards, Experiment, ModelChoice, Phase, Training
@@ -101,7 +102,9 @@ def play(server: Coordinator, workers: list[Worker]) -> dict[int, Any]:
     """All rounds; returns the personal states that the workers kept, by place."""
     while not server.finished():
         ask = server.ask()
-        server.take(ask, {slot: workers[slot].answer(ask.request) for slot in ask.cohort})
+        answers = {slot: workers[slot].answer(ask.request) for slot in ask.cohort}
+        assert REFUSAL not in answers.values(), [log_of(worker) for worker in workers]
+        server.take(ask, answers)
     for worker in workers:
         worker.answer(server.last_words())
     return {slot: personal_of(worker) for slot, worker in enumerate(workers) if personal_of(worker) is not None}
