@@ -192,7 +192,7 @@ def test_answers_and_refusals_leave_at_the_same_time() -> None:
     for request, expected in ((b"abc", b"cba"), (b"x" * 101, REFUSAL)):
         answer, seconds = through(request)
         assert answer == expected
-        assert 0.3 <= seconds < 3  # a busy machine may miss a beat or two
+        assert 0.25 < seconds < 3  # a beat is 0.3; a busy machine may miss a beat or two
 
 
 def test_a_slow_answer_waits_for_the_next_beat() -> None:
