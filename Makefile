@@ -14,7 +14,8 @@ test: $(READY)
 
 # Every tier.
 test-all: $(READY)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not alone"
+	$(BIN)/python -m pytest -q -m alone
 
 check: $(READY)
 	$(BIN)/ruff format --check

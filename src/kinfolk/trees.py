@@ -5,7 +5,8 @@
 [2.0, 2.0]
 """
 
-from typing import Any
+import dataclasses
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +14,35 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 Tree = Any
+Kind = TypeVar("Kind", bound=type)
 
 MOST_TOGETHER = 10_000
 """Scalars of the largest tree of which a CPU computes many side by side: larger ones would not stay in its cache."""
+
+
+def register(kind: Kind) -> Kind:
+    """Makes a dataclass a pytree; fields with `metadata={"static": True}` belong to its structure.
+
+    In place of `jax.tree_util.register_dataclass`, which (in jax 0.10.2) forgets the class when it compares
+    structures: two methods with the same fields are "equal" there, and once in a while, as hashes happen to fall, the
+    program that was compiled for one was run for the other.
+    """
+    fields = dataclasses.fields(kind)
+    names = [f.name for f in fields if not f.metadata.get("static")]
+    static = [f.name for f in fields if f.metadata.get("static")]
+
+    def flatten(value: Any) -> tuple[list[Any], Any]:
+        return [getattr(value, name) for name in names], (kind, *(getattr(value, name) for name in static))
+
+    def flatten_with_keys(value: Any) -> tuple[list[Any], Any]:
+        leaves, structure = flatten(value)
+        return [(jax.tree_util.GetAttrKey(name), leaf) for name, leaf in zip(names, leaves, strict=True)], structure
+
+    def unflatten(structure: Any, leaves: Any) -> Any:
+        return kind(**dict(zip(names, leaves, strict=True)), **dict(zip(static, structure[1:], strict=True)))
+
+    jax.tree_util.register_pytree_with_keys(kind, flatten_with_keys, unflatten, flatten)
+    return kind
 
 
 def add(a: Tree, b: Tree) -> Tree:

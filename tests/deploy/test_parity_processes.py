@@ -30,6 +30,7 @@ from kinfolk.privacy.ledger import read_lines
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.alone,
     pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),  # a child only asks to end with its parent
     pytest.mark.skipif(find_spec("flwr") is None, reason="Flower is not installed: pip install 'kinfolk[flower]'"),
 ]
@@ -58,7 +59,7 @@ def start_silos(home: Path, study: Study, port: int, logs: Path) -> list[subproc
 
 
 def start_server(home: Path, port: int, logs: Path) -> subprocess.Popen[bytes]:
-    words = ("--port", port, "--round-seconds", 60, "--wait-seconds", 200)
+    words = ("--port", port, "--round-seconds", 150, "--wait-seconds", 200)
     return kinfolk("deploy", "server", home / "server", *words, log=logs / "server.log")
 
 

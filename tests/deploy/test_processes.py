@@ -37,6 +37,7 @@ from kinfolk.report import write_report
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.alone,
     pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),  # a child only asks to end with its parent
     pytest.mark.skipif(find_spec("flwr") is None, reason="Flower is not installed: pip install 'kinfolk[flower]'"),
 ]

@@ -30,7 +30,7 @@ def checked(algorithm: Any, level: str, model: Model | None = None) -> RoundChec
 
 
 def register(cls: Any) -> Any:
-    return jax.tree_util.register_dataclass(dataclass(frozen=True)(cls))
+    return trees.register(dataclass(frozen=True)(cls))
 
 
 @register

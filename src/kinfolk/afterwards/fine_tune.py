@@ -17,7 +17,7 @@ OBJECTIVES = ("vanilla", "mean", "symmetric_kl", "ewc")
 STARTS = ("personal", "shared")
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class FineTuneAfterwards:
     """Gradient steps on all of the client's examples, held near the shared model w in one of four ways.

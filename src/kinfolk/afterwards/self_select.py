@@ -25,7 +25,7 @@ STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 FOLDS = 5
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class SelfSelect:
     """`aggregate` averages all candidates by their leave-one-out losses: best on average. `cautious` stays alone unless

@@ -183,7 +183,7 @@ def strengths_by_block(guide: Guide) -> dict[str, float]:
     }
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class MeanRegularizedAuto:
     """Mean regularisation whose strengths, one per block and client, are learned from what is released anyway."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
+from kinfolk import trees
 from kinfolk.algorithms.descend import descend
 from kinfolk.algorithms.empirical_bayes import PATTERNS, as_params
 from kinfolk.covariance.shrink import shrink, shrink_features
@@ -23,7 +23,7 @@ Shared = dict[str, Array]
 Personal = tuple[Array, Array]
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class CovarianceRegularized:
     """Proximal gradient steps for a trace-norm (`low_rank`) or l2,1 (`group_sparse`) penalty on all models together.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
 from jax import Array
 
 from kinfolk import trees
@@ -17,7 +16,7 @@ from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Value
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class Ditto:
     """A local epoch for the shared model, then one for the personal model, pulled towards the shared one."""

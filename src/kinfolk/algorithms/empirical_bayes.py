@@ -25,7 +25,7 @@ from kinfolk.types import Params, Value
 PATTERNS = ("low_rank", "group_sparse")
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class EmpiricalBayes:
     """The first round fits alone and releases; every later one (one is enough) fits with what was released.

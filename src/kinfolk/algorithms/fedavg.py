@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
 from jax import Array
 
 from kinfolk import trees
@@ -13,7 +12,7 @@ from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Value
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class FedAvg:
     """Clients descend from the shared model and send how far they got; the shared model moves by the mean."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
 from jax import Array
 
 from kinfolk import trees
@@ -13,7 +12,7 @@ from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Value
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class FedProx:
     """One shared model; clients keep nothing. With strength 0 this is federated averaging."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
 from jax import Array
 
 from kinfolk import trees
@@ -14,7 +13,7 @@ from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Value
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class FineTune:
     """Federated averaging in the first `shared_rounds` rounds; after that nothing is sent any more."""

@@ -22,7 +22,7 @@ from kinfolk.types import Params, Value
 Personal = tuple[Params, Array]
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class Ifca:
     """In the first `choosing_rounds` rounds a client picks the cluster whose model fits it best and trains from there.

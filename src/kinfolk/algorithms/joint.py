@@ -19,7 +19,7 @@ from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Value
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class Joint:
     """Mean-regularised training in which the server publishes every client's noisy model and clients keep nothing."""

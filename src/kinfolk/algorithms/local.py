@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
 from jax import Array
 
+from kinfolk import trees
 from kinfolk.algorithms.descend import descend
 from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Value
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class Local:
     """Every client descends on its own data; nothing is sent."""

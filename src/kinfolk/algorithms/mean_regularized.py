@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import jax
 from jax import Array
 
 from kinfolk import trees
@@ -19,7 +18,7 @@ from kinfolk.types import Params, Value
 RULES = ("displacement", "increment")
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class MeanRegularized:
     """Minimises the mean over clients k of `loss_k(w_k) + strength/2 |w_k - w|^2`, w the mean of all w_k.

@@ -19,7 +19,7 @@ from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Value
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class Mocha:
     """Client k is pulled along `strength * sum_j P_kj w_j`, P the inverse of `(W W^T)^(1/2) / trace + ridge`.

@@ -18,7 +18,7 @@ from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Value
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class RelationRegularized:
     """`relation` (groups x clients, 0 or 1) says who counts in which group's mean; the relation must be public.

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 
+from kinfolk import trees
 from kinfolk.types import Value
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class Schedule:
     """`start`, multiplied by `factor` after every `every` rounds."""

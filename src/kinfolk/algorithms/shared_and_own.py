@@ -14,7 +14,7 @@ from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Value
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class SharedAndOwn:
     """Both parts step on the gradient at their sum: the own part at home, the shared part through the inbox.

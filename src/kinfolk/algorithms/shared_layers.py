@@ -13,7 +13,7 @@ from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Value
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class SharedLayers:
     """The first `layers` layers that have weights are averaged; the rest stays with each client.

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from kinfolk import trees
 from kinfolk.covariance.prior import Prior, spectra
 from kinfolk.solve import eliminate
 from kinfolk.types import Value
@@ -18,7 +19,7 @@ from kinfolk.types import Value
 NEWTON_STEPS = 8
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class Fits:
     """A client's fits under several priors, one per row."""

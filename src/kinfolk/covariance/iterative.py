@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from kinfolk import trees
 from kinfolk.covariance.shrink import shrink, shrink_features
 from kinfolk.privacy.clipping import clip_one
 from kinfolk.privacy.mechanisms import Cost
@@ -25,7 +26,7 @@ WARNING = "NOT PRIVATE"
 """The label of everything computed with the published noise."""
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class Iterative:
     """Settings of the iterative method. `noise="wishart_as_published"` is NOT PRIVATE and for comparison only."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
+from kinfolk import trees
 from kinfolk.types import Value
 
 FLOORS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0)
@@ -20,7 +20,7 @@ TRACY_WIDOM = 3.27
 """99.9 % quantile of the Tracy-Widom law: what the largest eigenvalue of pure noise exceeds in a run of a thousand."""
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class Prior:
     """`basis diag(spikes) basis^T + bulk I`, up to its scale, which every client finds from its own data."""

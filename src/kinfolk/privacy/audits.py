@@ -51,7 +51,7 @@ FAR = 1e4
 """The canary's label: so far off that its gradient never changes sign or falls below the clip."""
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class ZeroOut:
     """An algorithm in which one client's messages are replaced by nothing unless it is `present`."""

@@ -23,7 +23,7 @@ from kinfolk.privacy.release import Cost, Meter, PrivacyError, Secret, release
 from kinfolk.types import Tree, Value
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class Turns:
     """Units take part in turns: unit i in steps i, i + period, i + 2 period, ... There is nothing secret about it."""
@@ -41,7 +41,7 @@ class Turns:
         return mask & (place % period == number.astype(jnp.int32) % period)
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class CorrelatedSum:
     """A sum of clipped contributions plus correlated Gaussian noise."""

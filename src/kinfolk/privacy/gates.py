@@ -31,7 +31,7 @@ SECOND_MOMENT = "second_moment"
 SQUARES = "squares"
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class Rows:
     """One client's examples, padded to a common length; `mask` is true for real rows."""
@@ -41,7 +41,7 @@ class Rows:
     mask: Any
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class DataGate:
     """A client's examples behind a mechanism. The underscored fields are not for algorithms."""
@@ -129,7 +129,7 @@ class DataGate:
         return newton(self._model, self.examples(), centre, precision, steps)
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class Inbox:
     """The clients' messages behind a mechanism. The underscored fields are not for algorithms."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from kinfolk import trees
 from kinfolk.privacy.gates import CHOICE, GRADIENT, MIXTURE, SECOND_MOMENT, SQUARES, UPDATE
 from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, RELATIONS, Chooser, Mechanism, NoisySum
 from kinfolk.types import Value
@@ -154,7 +154,7 @@ class PrivacyLevel:
             raise ValueError("budgets of single clients exist at level='example' only")
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class Terms:
     """A level made concrete for one federation: the mechanism at each gate, with every client's own noise."""

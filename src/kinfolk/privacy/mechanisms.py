@@ -30,7 +30,7 @@ LARGEST_NOISE_MULTIPLIER = 2500.0
 """More noise than this and a release is nothing but noise; nor does it fit the integers of exact noise."""
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class Sampling:
     """Poisson sampling: every unit flips its own coin with probability `rate`.
@@ -80,7 +80,7 @@ def coin_rate(rate: float) -> float:
     return float(min(1.0, np.ceil(rate * COIN_STEPS) / COIN_STEPS))
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class GaussianSum:
     """A sum of clipped contributions plus Gaussian noise: DP-SGD inside a silo, and the noisy sum at an aggregator.
@@ -136,7 +136,7 @@ def _gaussian_costs(own: GaussianSum | AdaptiveSum) -> list[Cost]:
     ]
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class AdaptiveSum:
     """A Gaussian sum that finds its own clip norm (Andrew et al., 2021), in one release.
@@ -192,7 +192,7 @@ class AdaptiveSum:
         return _gaussian_costs(self)
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class LaplaceSum:
     """A sum of clipped contributions plus Laplace noise: pure epsilon, best for a single release of few values.
@@ -235,7 +235,7 @@ def _shift(tree: Tree, by: Array) -> Tree:
     return unflatten(flat + by[: flat.size])
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class ExactSum:
     """The plain sum: no clip, no noise, no privacy. It stands at a gate that a privacy level leaves open."""
@@ -271,7 +271,7 @@ def _each(function: Callable[[Tree], Array], units: Tree, count: int) -> Array:
     return jax.lax.map(function, units, batch_size=AT_A_TIME)
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class NoisyMin:
     """The candidate with the smallest sum of scores, with Gumbel noise: the exponential mechanism.
@@ -313,7 +313,7 @@ class NoisyMin:
         return [Cost("choice", float(z), 1.0, self.relation) for z in noise]
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class ExactMin:
     """The candidate with the smallest sum of scores: no noise, no privacy."""

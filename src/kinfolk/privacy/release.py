@@ -42,7 +42,7 @@ class Cost:
     """In how many units one protected person may be: it moves a sum that many times as far."""
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class Tape:
     """Values indexed by use, one array of shape (uses, size) per kind of release.
@@ -56,7 +56,7 @@ class Tape:
     mode: str = field(metadata={"static": True})
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class Meter:
     """One private party's noise stream and how often it was used, per kind of release.
@@ -82,7 +82,7 @@ def new_meter(key: Array, kinds: tuple[str, ...]) -> Meter:
     return Meter(jax.random.fold_in(key, 0), jax.random.fold_in(key, 1), uses, jnp.int32(0), jnp.float32(1))
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class Secret:
     """The randomness of one release: keys for noise and coins, or exact integer noise from a tape."""

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from kinfolk import trees
 from kinfolk.privacy import clipping
 from kinfolk.privacy.mechanisms import Cost, GaussianSum
 from kinfolk.privacy.release import Meter, PrivacyError
@@ -20,7 +21,7 @@ from kinfolk.types import Value
 SECOND_MOMENT = "second_moment"
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class SymmetricGaussian:
     """The sum of `w w^T` over models of norm at most `clip`, plus symmetric Gaussian noise.
@@ -60,7 +61,7 @@ def matrix_of(vector: Array, size: int) -> Array:
     return upper + upper.T - jnp.diag(jnp.diag(upper))
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class WishartAsPublished:
     """NOT PRIVATE, for comparison only: the sum of `w w^T` plus Wishart noise, as a paper proposed it.

@@ -29,7 +29,7 @@ from kinfolk.simulation.rounds import client_round, server_round
 from kinfolk.types import Afterwards, Algorithm, Model, Params, Personal, Shared, Tree
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class State:
     """Everything that changes during a run."""
@@ -45,7 +45,7 @@ class State:
     averages, or what clients made of theirs after training."""
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class Clients:
     """Everything about the clients that stays: blocks of rows, and public numbers with one entry per client."""

@@ -23,7 +23,7 @@ SIZES = np.array([0.5, 2.3, 0.5, 0.7], np.float32)
 """Clients' weights; the target's is the second."""
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class OtherSum:
     """A mechanism that sums something else than it was asked to."""

@@ -17,7 +17,7 @@ from kinfolk.algorithms.mean_regularized import MeanRegularized
 from .checking import Bug, found_by_flow
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class Changed:
     """A sound algorithm with one of its functions replaced."""

@@ -46,7 +46,7 @@ def _less_noise(game: Game, factor: float) -> Game:
     )
 
 
-@jax.tree_util.register_dataclass
+@trees.register
 @dataclass(frozen=True)
 class OtherMeter:
     """A mechanism that draws its noise from a key of its own choosing. The count is kept."""
