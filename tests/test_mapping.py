@@ -56,6 +56,7 @@ LEVELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEVELS)
 def test_in_turns_equals_together(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     job = images_job(LEVELS[name], seeds=2)

@@ -115,6 +115,7 @@ def test_results_are_the_resident_engines(name: str, tmp_path: Path, monkeypatch
         assert not list(run.private.glob("phase*"))
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed after a chunk was computed and before it was saved: the store has changed, the checkpoint has not."""
     expected = train.run(experiment("disk"), tmp_path / "whole")

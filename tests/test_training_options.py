@@ -25,6 +25,7 @@ def small(**changes: object) -> Experiment:
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_tail_average_is_the_mean_of_the_last_models() -> None:
     job = prepare(small(training=Training(tail=0.5)))
     assert job.plan.tail_from == 3
