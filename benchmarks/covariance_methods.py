@@ -19,8 +19,8 @@ from kinfolk.covariance import baselines
 from kinfolk.covariance.iterative import Iterative
 from kinfolk.covariance.one_shot import one_shot
 from kinfolk.covariance.schedules import noise_multipliers, published_per_round, shares
-from kinfolk.privacy import accounting, groups
-from kinfolk.privacy.accounting import Case
+from kinfolk.privacy import budgets, groups
+from kinfolk.privacy.budgets import Case
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,11 @@ def errors(data: Repetitions, fit: Fit, seed: int = 0) -> np.ndarray:
 
 
 def whole_noise(epsilon: float, delta: float, uses: int = 1) -> float:
-    return accounting.noise_multipliers([Case(epsilon, delta, uses)])[0]
+    return budgets.noise_multipliers([Case(epsilon, delta, uses)])[0]
 
 
 def fit_one_shot(epsilon: float, delta: float, ridge: float, pattern: str, laplace: bool = False) -> Fit:
-    noise = accounting.laplace_multiplier(epsilon, 1) if laplace else whole_noise(epsilon, delta)
+    noise = budgets.laplace_multiplier(epsilon, 1) if laplace else whole_noise(epsilon, delta)
     return lambda key, x, y, mask: one_shot(key, (x, y, mask), ridge, noise, pattern, laplace)[1]
 
 

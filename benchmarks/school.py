@@ -89,7 +89,7 @@ def train(job: Job, strengths: list[float | None]) -> tuple[np.ndarray, dict[str
 
 def measure(scaling: str, epsilon: float, rounds: int, seeds: int, methods: Sequence[str] = QUICK) -> dict[str, Any]:
     calibrations: list[float] = []
-    original = calibration.accounting.noise_multipliers
+    original = calibration.budgets.noise_multipliers
 
     def timed(cases: Any) -> list[float]:
         began = time.process_time()
@@ -97,7 +97,7 @@ def measure(scaling: str, epsilon: float, rounds: int, seeds: int, methods: Sequ
         calibrations.append(time.process_time() - began)
         return found
 
-    calibration.accounting.noise_multipliers = timed
+    calibration.budgets.noise_multipliers = timed
     result: dict[str, Any] = {"mse": {}, "mse_by_seed": {}}
     for method in methods:
         strengths = METHODS[method]
@@ -110,7 +110,7 @@ def measure(scaling: str, epsilon: float, rounds: int, seeds: int, methods: Sequ
             name = method if strength is None else f"{method} {strength:g}"
             result["mse"][name] = float(row.mean())
             result["mse_by_seed"][name] = row.tolist()
-    calibration.accounting.noise_multipliers = original
+    calibration.budgets.noise_multipliers = original
     if "mean_regularized" in methods:
         result["mse"]["mean_regularized"] = result["mse"]["mean_regularized 1"]
     result["calibration_cpu_seconds"] = max(calibrations)

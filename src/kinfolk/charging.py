@@ -10,7 +10,7 @@ import numpy as np
 
 from kinfolk.fresh_noise import release_size
 from kinfolk.jobs import Job, releases_per_round
-from kinfolk.privacy import accounting
+from kinfolk.privacy.budgets import largest
 from kinfolk.privacy.ledger import RELEASED, SIMULATED, Ledger, Line
 from kinfolk.privacy.release import Cost, PrivacyError
 from kinfolk.runs import Run
@@ -106,7 +106,7 @@ def affordable(job: Job, where: Run, ledger: Ledger, chunks: list[Chunk], releas
             return False
         return True
 
-    return chunks[: accounting.largest(fits, len(chunks)) if chunks else 0]
+    return chunks[: largest(fits, len(chunks)) if chunks else 0]
 
 
 def _already_charged(ledger: Ledger, where: Run, chunk: Chunk) -> bool:

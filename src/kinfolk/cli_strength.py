@@ -50,14 +50,14 @@ def strength_plan(
 ) -> tuple[dict[str, Any], str]:
     """The plan as plain values, and its picture. The noise is calibrated exactly, for one release."""
     from kinfolk import charts
-    from kinfolk.privacy import accounting
+    from kinfolk.privacy import accounting, budgets
     from kinfolk.theory import tuning
     from kinfolk.theory.mean_estimation import Problem
 
     delta = accounting.default_delta(examples) if delta is None else delta
     if not clip > 0:
         raise ValueError(f"clip={clip} must be above 0")
-    (multiplier,) = accounting.noise_multipliers([accounting.Case(epsilon, delta, 1)])
+    (multiplier,) = budgets.noise_multipliers([budgets.Case(epsilon, delta, 1)])
     problem = Problem(clients, examples, sigma, tau, multiplier * clip)
     tuned = Problem(clients, examples, sigma, tau, clip * tuning.noise_for(epsilon, delta, mean=TRIALS, shape=0.0))
     local, averaging = problem.error(0.0), problem.error(math.inf)

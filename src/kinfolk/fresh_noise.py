@@ -12,7 +12,7 @@ import numpy as np
 
 from kinfolk import trees
 from kinfolk.jobs import Job, check_job
-from kinfolk.privacy.accounting import times
+from kinfolk.privacy.budgets import times
 from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.privacy.gates import CHOICE
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS

@@ -23,7 +23,7 @@ from kinfolk.data.mnist import rotated_mnist
 from kinfolk.data.school import school
 from kinfolk.data.synthetic import synthetic_schools
 from kinfolk.experiment import ConfigError, DataChoice, Experiment
-from kinfolk.privacy.accounting import times
+from kinfolk.privacy.budgets import times
 from kinfolk.privacy.calibration import budget_of, terms_for
 from kinfolk.privacy.checks import RoundCheck, check_round
 from kinfolk.privacy.correlated import CorrelatedSum

@@ -28,7 +28,7 @@ from kinfolk.building import as_sweep, build_algorithm
 from kinfolk.data.federation import DataError, Federation, from_rows
 from kinfolk.experiment import ConfigError, Experiment, Phase
 from kinfolk.jobs import Job, load_data, prepare
-from kinfolk.privacy import accounting, clipping
+from kinfolk.privacy import accounting, budgets, clipping
 from kinfolk.privacy.calibration import budget_of
 from kinfolk.privacy.gates import GRADIENT, Rows
 from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, Cost, GaussianSum, Sampling
@@ -161,7 +161,7 @@ def calibrated(job: Job, tuning: Tuning) -> tuple[Job, GaussianSum, dict[str, fl
     for name, cost, count, n in zip(job.ids, job.terms.data.costs(), counts, sizes, strict=True):
         epsilon, delta = budget_of(job.experiment.privacy, name, n)
         assert epsilon is not None
-        (z,) = accounting.noise_multipliers([accounting.Case(SCORE_SHARE * epsilon, delta, 1, relation=cost.relation)])
+        (z,) = budgets.noise_multipliers([budgets.Case(SCORE_SHARE * epsilon, delta, 1, relation=cost.relation)])
         score = Cost("gaussian", z, 1.0, cost.relation)
         case = (cost, count, epsilon, delta)
         if case not in solved:
@@ -246,7 +246,7 @@ def expectation(job: Job, tuning: Tuning) -> str | None:
     sizes = job.federations[0].train.sizes
     epsilon, delta = budget_of(job.experiment.privacy, job.ids[len(sizes) // 2], int(np.median(sizes)))
     assert epsilon is not None
-    (plain,) = accounting.noise_multipliers([accounting.Case(epsilon, delta, 1)])
+    (plain,) = budgets.noise_multipliers([budgets.Case(epsilon, delta, 1)])
     tuned = theory.noise_for(epsilon, delta, mean=tuning.trials, shape=tuning.shape)
     weights = trees.size(jax.eval_shape(job.plan.model.init, jax.random.key(0)))
     base = Problem(len(sizes), int(np.median(sizes)), math.sqrt(0.5 / weights), 0.0, plain)

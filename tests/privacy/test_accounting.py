@@ -10,7 +10,8 @@ import pytest
 from dp_accounting import pld
 
 from kinfolk.privacy import accounting
-from kinfolk.privacy.accounting import BudgetError, Case, epsilon, noise_multipliers
+from kinfolk.privacy.accounting import BudgetError, epsilon
+from kinfolk.privacy.budgets import Case, noise_multipliers
 from kinfolk.privacy.mechanisms import Cost, coin_rate
 from kinfolk.privacy.plan import plan
 

@@ -12,8 +12,8 @@ import pytest
 from kinfolk import train
 from kinfolk.experiment import Experiment, Phase
 from kinfolk.jobs import prepare
-from kinfolk.privacy import accounting, clipping, correlated
-from kinfolk.privacy.accounting import Case
+from kinfolk.privacy import accounting, budgets, clipping, correlated
+from kinfolk.privacy.budgets import Case
 from kinfolk.privacy.ledger import read_lines
 from kinfolk.privacy.levels import client_level, example_level
 from kinfolk.privacy.mechanisms import AdaptiveSum, ExactSum, Sampling
@@ -51,11 +51,11 @@ def test_noise_shares_are_accounted_round_by_round(tmp_path: Path) -> None:
 def test_shares_of_unequal_rounds_add_inverse_variances() -> None:
     even = Case(2.0, 1e-5, 10)
     uneven = replace(even, factors=((0.5, 5), (2.0, 5)))
-    (z,) = accounting.noise_multipliers([even])
-    (other,) = accounting.noise_multipliers([uneven])
+    (z,) = budgets.noise_multipliers([even])
+    (other,) = budgets.noise_multipliers([uneven])
     assert other == pytest.approx(z * np.sqrt((5 / 0.25 + 5 / 4) / 10), rel=1e-4)
     sampled = replace(uneven, rate=0.1)
-    (third,) = accounting.noise_multipliers([sampled])
+    (third,) = budgets.noise_multipliers([sampled])
     assert 0.998 * 2 <= sampled.spent(third) <= 2.0
 
 

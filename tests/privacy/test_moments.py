@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jax import Array
 from scipy import stats
 
-from kinfolk.privacy import accounting, clipping, moments
+from kinfolk.privacy import accounting, budgets, clipping, moments
 from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.privacy.gates import SECOND_MOMENT, SQUARES, Inbox
 from kinfolk.privacy.mechanisms import Cost, ExactSum, GaussianSum, LaplaceSum
@@ -135,7 +135,7 @@ def test_laplace_noise_refuses_what_is_not_bounded_in_l1_and_exact_noise() -> No
 def test_laplace_and_group_costs() -> None:
     """A single release is pure epsilon: never more, and hardly less at a small delta."""
     for relation, distance in (("zero_out", 1), ("replace_one", 2)):
-        cost = Cost("laplace", accounting.laplace_multiplier(0.5, 1, relation), relation=relation)
+        cost = Cost("laplace", budgets.laplace_multiplier(0.5, 1, relation), relation=relation)
         assert cost.noise_multiplier == pytest.approx(2 * distance)
         assert 0.499 < accounting.epsilon([(cost, 1)], 1e-6) <= 0.5
     assert accounting.epsilon([(Cost("laplace", 8.0), 4)], 1e-9) <= 0.5

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from kinfolk.privacy import accounting
-from kinfolk.privacy.accounting import BudgetError, Case
+from kinfolk.privacy import accounting, budgets
+from kinfolk.privacy.accounting import BudgetError
+from kinfolk.privacy.budgets import Case
 from kinfolk.privacy.mechanisms import Cost
 
 Loss = tuple[np.ndarray, np.ndarray]
@@ -162,7 +163,7 @@ def test_overflow_comes_out_of_delta() -> None:
 def test_calibrated_noise_meets_its_budget_and_wastes_little(
     epsilon: float, rate: float, uses: int, delta: float
 ) -> None:
-    (z,) = accounting.noise_multipliers([Case(epsilon, delta, uses, rate)])
+    (z,) = budgets.noise_multipliers([Case(epsilon, delta, uses, rate)])
     spent = second_epsilon([(Cost("gaussian", z, rate), uses)], delta)
     assert epsilon * (1 - 5e-3) <= spent <= epsilon * (1 + 5e-4)
 

@@ -1,7 +1,7 @@
-"""Composition and calibration: what costs add up to, and how much noise a budget needs.
+"""Composition: what costs add up to. How much noise a budget needs is in `budgets.py`.
 
 The only importer of dp_accounting. Every value errs on the safe side: privacy-loss distributions are discretised
-pessimistically, noise multipliers are rounded up to what a float32 can hold.
+pessimistically.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import dp_accounting as dp
@@ -19,15 +19,12 @@ from dp_accounting import gaussian_mechanism, rdp
 from dp_accounting.pld import common, privacy_loss_distribution
 from scipy import optimize, special, stats
 
-from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER
 from kinfolk.privacy.release import Cost
 
 logging.getLogger("absl").addFilter(lambda record: "Excluding this order" not in record.getMessage())
 Charge = tuple[Cost, int]
 """A cost and how often it was paid."""
 
-TOLERANCE = 5e-4
-"""How far, relatively, a calibrated noise multiplier may lie above the smallest one."""
 ORDERS = (*np.arange(2, 12, 0.1).round(1).tolist(), *range(12, 65), *range(72, 257, 8), 320, 384, 512, 768, 1024)
 
 DEFAULT_ORDERS: tuple[float, ...] = tuple(rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
@@ -81,10 +78,15 @@ def epsilon(charges: Iterable[Charge], delta: float, *, adaptive: bool = False) 
     return min(_pld(paid, left), _rdp(paid, left))
 
 
+def plain_sigma(epsilon: float, delta: float) -> float:
+    """The standard deviation of Gaussian noise on a sum of sensitivity 1, released once without sampling."""
+    return gaussian_mechanism.get_sigma_gaussian(epsilon, delta)
+
+
 def _plain_gaussian(paid: Sequence[Charge], delta: float) -> float:
     """Without sampling, uses of Gaussian noise are one use with inverse variances added: exact."""
     sigma = 1 / math.sqrt(sum(uses / cost.noise_multiplier**2 for cost, uses in paid))
-    return gaussian_mechanism.get_epsilon_gaussian(sigma / _distance(paid[0][0]), delta)
+    return gaussian_mechanism.get_epsilon_gaussian(sigma / distance(paid[0][0]), delta)
 
 
 def epsilon_of_the_best(charges: Iterable[Charge], delta: float, *, mean: float, shape: float) -> float:
@@ -126,7 +128,7 @@ def epsilon_if_coins_are_seen(charges: Iterable[Charge], delta: float) -> float:
     (cost,), uses = costs, sum(uses for _, uses in charges)
     counts = np.arange(uses + 1)
     chances = stats.binom.pmf(counts, uses, cost.rate)
-    mu = np.sqrt(counts[1:]) * _distance(cost) / cost.noise_multiplier
+    mu = np.sqrt(counts[1:]) * distance(cost) / cost.noise_multiplier
 
     def excess(eps: float) -> float:
         first, second = special.log_ndtr(mu / 2 - eps / mu), eps + special.log_ndtr(-mu / 2 - eps / mu)
@@ -138,7 +140,7 @@ def epsilon_if_coins_are_seen(charges: Iterable[Charge], delta: float) -> float:
     return float(optimize.brentq(excess, 0.0, high, xtol=1e-9)) + 1e-8  # type: ignore[arg-type]
 
 
-def _distance(cost: Cost) -> float:
+def distance(cost: Cost) -> float:
     """How far one unit, or one person in several units, moves a sum, in clip norms."""
     return (2.0 if cost.relation == "replace_one" else 1.0) * cost.group
 
@@ -169,7 +171,7 @@ def _loss_distribution(cost: Cost, grid: float) -> privacy_loss_distribution.Pri
         raise BudgetError(f"no account for group={cost.group} at rate={cost.rate}: coins of several units protect one")
     if cost.mechanism == "laplace" and cost.rate == 1:
         return privacy_loss_distribution.from_laplace_mechanism(
-            cost.noise_multiplier / _distance(cost), value_discretization_interval=grid
+            cost.noise_multiplier / distance(cost), value_discretization_interval=grid
         )
     if cost.mechanism == "gaussian":
         return privacy_loss_distribution.from_gaussian_mechanism(
@@ -187,7 +189,7 @@ def _pure_epsilon(cost: Cost) -> float:
     """The pure epsilon of a private choice; its `noise_multiplier` is Gumbel scale over the range of a score."""
     if cost.mechanism != "choice" or cost.rate != 1:
         raise BudgetError(f"no account for mechanism={cost.mechanism!r} at rate={cost.rate}")
-    return _distance(cost) / cost.noise_multiplier
+    return distance(cost) / cost.noise_multiplier
 
 
 def _rdp(paid: Sequence[Charge], delta: float) -> float:
@@ -223,16 +225,16 @@ def event(cost: Cost) -> dp.DpEvent:
     the distance-2 bound, which is valid for Poisson sampling of either neighbour.
     """
     if cost.mechanism == "laplace" and cost.rate == 1:
-        return dp.LaplaceDpEvent(cost.noise_multiplier / _distance(cost))
+        return dp.LaplaceDpEvent(cost.noise_multiplier / distance(cost))
     if cost.mechanism == "choice":
         return dp.ZCDpEvent(_pure_epsilon(cost) ** 2 / 8)
-    gaussian = dp.GaussianDpEvent(cost.noise_multiplier / _distance(cost))
+    gaussian = dp.GaussianDpEvent(cost.noise_multiplier / distance(cost))
     return gaussian if cost.rate == 1 else dp.PoissonSampledDpEvent(cost.rate, gaussian)
 
 
-def _central_limit(cost: Cost, uses: int, delta: float) -> float:
+def central_limit(cost: Cost, uses: int, delta: float) -> float:
     """A quick guess at epsilon, from the central limit theorem for sampled Gaussians. Never reported."""
-    z = cost.noise_multiplier / _distance(cost)
+    z = cost.noise_multiplier / distance(cost)
     mu = cost.rate * math.sqrt(uses * math.expm1(min(1 / z**2, 600))) if cost.rate < 1 else math.sqrt(uses) / z
     mu = min(mu, 1e3)
 
@@ -249,150 +251,8 @@ def _grid(cost: Cost, uses: int, delta: float) -> float:
     """A grid on which the pessimism of discretisation, about uses * grid^2 / 2, is 1e-4 of epsilon."""
     if cost.mechanism != "gaussian":
         return 1e-4
-    wanted = math.sqrt(2e-4 * _central_limit(cost, uses, delta) / uses)
+    wanted = math.sqrt(2e-4 * central_limit(cost, uses, delta) / uses)
     return float(np.clip(2.0 ** math.floor(math.log2(wanted)), 2**-14, 2**-8))
-
-
-@dataclass(frozen=True)
-class Case:
-    """A budget, and what it has to pay for apart from the noise multiplier."""
-
-    epsilon: float
-    delta: float
-    uses: int
-    rate: float = 1.0
-    relation: str = "zero_out"
-    overflow: float = 0.0
-    """Probability per use of a sample overflowing its capacity."""
-    also: tuple[Charge, ...] = ()
-    """Other charges that the same budget has to pay."""
-    factors: tuple[tuple[float, int], ...] = ()
-    """Where the noise changes from round to round: what it is multiplied by, and for how many of the uses."""
-    group: int = 1
-
-    def spent(self, noise_multiplier: float) -> float:
-        parts = self.factors or ((1.0, self.uses),)
-        return epsilon([*((self.cost(times(noise_multiplier, f)), u) for f, u in parts), *self.also], self.delta)
-
-    def cost(self, noise_multiplier: float) -> Cost:
-        return Cost("gaussian", noise_multiplier, self.rate, self.relation, self.overflow, group=self.group)
-
-    @property
-    def evenly(self) -> float:
-        """What to multiply noise by so that, without sampling, equal noise in all uses costs the same."""
-        return math.sqrt(sum(u / f**2 for f, u in self.factors) / self.uses) if self.factors else 1.0
-
-
-def times(noise_multiplier: float, factor: float) -> float:
-    """The product as a program in float32 computes it."""
-    return float(np.float32(noise_multiplier) * np.float32(factor))
-
-
-def laplace_multiplier(epsilon: float, uses: int, relation: str = "zero_out", group: int = 1) -> float:
-    """The scale of Laplace noise, in bounds of a contribution, for pure `epsilon` over all uses."""
-    scale = _round_up(_distance(Cost("laplace", 1.0, relation=relation, group=group)) * max(uses, 1) / epsilon)
-    if scale > LARGEST_NOISE_MULTIPLIER:
-        raise BudgetError(f"epsilon={epsilon:g} over {uses} uses needs noise of {scale:.3g} bounds: use fewer rounds")
-    return scale
-
-
-def noise_multipliers(cases: Sequence[Case]) -> list[float]:
-    """The smallest noise multipliers that meet each case's budget, a little (TOLERANCE) above at most.
-
-    Distinct cases are solved once, in an order in which each is a good guess for the next.
-    """
-    solved: dict[Case, float] = {}
-    correction = 1.0
-    for case in sorted(set(cases), key=lambda c: (c.epsilon, c.delta, c.relation, c.uses, c.rate, c.factors)):
-        solved[case], correction = _solve(case, correction)
-    return [solved[case] for case in cases]
-
-
-def _solve(case: Case, correction: float) -> tuple[float, float]:
-    """The noise multiplier, and its ratio to the central-limit guess."""
-    _check_budget(case)
-    left = case.delta - case.overflow * case.uses
-    if case.rate == 1 and not case.also:
-        sigma = gaussian_mechanism.get_sigma_gaussian(case.epsilon, left) * math.sqrt(case.uses) * case.evenly
-        z = _round_up(_usable(sigma * _distance(case.cost(1.0)), case))
-        while case.spent(z) > case.epsilon:
-            z = _round_up(z * (1 + 1e-7))
-        return z, correction
-
-    def quick(log_z: float) -> float:
-        return math.log(_central_limit(case.cost(math.exp(log_z)), case.uses, left) / case.epsilon)
-
-    low, high = math.log(0.05), math.log(10 * LARGEST_NOISE_MULTIPLIER)
-    guess: float = optimize.brentq(quick, low, high, xtol=1e-6) if quick(low) > 0 > quick(high) else 0.0  # type: ignore
-    slope = min((quick(guess + 0.01) - quick(guess)) / 0.01, -0.3)
-    start = math.log(correction * case.evenly)
-    log_z, best, before = guess + start + TOLERANCE / 3, math.inf, None
-    for _ in range(20):
-        z = _round_up(_usable(math.exp(log_z), case))
-        log_z, miss = math.log(z), math.log(max(case.spent(z), 1e-6) / case.epsilon)
-        if miss <= 0:
-            best = min(best, z)
-            if miss >= slope * TOLERANCE:
-                break
-        if before is not None and abs(log_z - before[0]) > 1e-6:
-            slope = min((miss - before[1]) / (log_z - before[0]), -0.1)
-        before = (log_z, miss)
-        log_z = max(log_z - miss / slope + TOLERANCE / 3, low)
-    if not math.isfinite(best):
-        raise BudgetError(f"no noise multiplier found for {case}: please report this with the settings used")
-    return best, best / (math.exp(guess) * case.evenly)
-
-
-def _round_up(value: float) -> float:
-    single = np.float32(value)
-    return float(single if single >= value else np.nextafter(single, np.float32(np.inf)))
-
-
-def _check_budget(case: Case) -> None:
-    if not case.epsilon > 0:
-        raise BudgetError(f"epsilon={case.epsilon} must be above 0; for no privacy at all use level 'none'")
-    if not 0 < case.delta < 1:
-        raise BudgetError(f"delta={case.delta} must lie between 0 and 1; a usual value is 1e-5")
-    if case.overflow * case.uses >= case.delta:
-        raise BudgetError(
-            f"delta={case.delta:g} is used up by the chance that a batch overflows ({case.overflow * case.uses:.2g} "
-            f"over {case.uses} uses): use a larger delta, or fewer steps"
-        )
-    chosen = epsilon(case.also, case.delta)
-    if chosen >= case.epsilon:
-        cost, uses = case.also[0]
-        most = largest(lambda n: epsilon([(cost, n)], case.delta) < case.epsilon, uses)
-        raise BudgetError(
-            f"{uses} private choices alone cost epsilon={chosen:.3g}, and the budget is {case.epsilon:g}: choose in at "
-            f"most {most} rounds (fewer leave more for training), or with a smaller choice_epsilon"
-        )
-
-
-def _usable(noise_multiplier: float, case: Case) -> float:
-    if noise_multiplier <= LARGEST_NOISE_MULTIPLIER:
-        return noise_multiplier
-    cost = case.cost(LARGEST_NOISE_MULTIPLIER)
-    feasible = case.spent(cost.noise_multiplier)
-    raise BudgetError(
-        f"epsilon={case.epsilon:g} cannot be met over {case.uses} uses: it needs a noise multiplier of "
-        f"{noise_multiplier:.3g}, more than {LARGEST_NOISE_MULTIPLIER:g}, and every release would be noise alone. "
-        f"The smallest epsilon for these settings is {feasible:.2g}; fewer steps or a lower sampling rate also help"
-    )
-
-
-def largest(feasible: Callable[[int], bool], limit: int = 10**7) -> int:
-    """The largest n in 1..limit with `feasible(n)`, for a test that only turns from true to false; 0 if none."""
-    if not feasible(1):
-        return 0
-    good, bad = 1, 2
-    while bad <= limit and feasible(bad):
-        good, bad = bad, bad * 2
-    if bad > limit:
-        return limit
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if feasible(middle) else (good, middle)
-    return good
 
 
 def overflow_probability(size: int, rate: float, capacity: int) -> float:

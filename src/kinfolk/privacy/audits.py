@@ -20,9 +20,10 @@ from jax import Array
 from kinfolk import models, trees
 from kinfolk.algorithms import REGISTRY
 from kinfolk.data.federation import ClientData, Federation
-from kinfolk.privacy import accounting, clipping, outputs
-from kinfolk.privacy.accounting import Case, Charge
+from kinfolk.privacy import accounting, budgets, clipping, outputs
+from kinfolk.privacy.accounting import Charge
 from kinfolk.privacy.attack import Problem, Rule
+from kinfolk.privacy.budgets import Case
 from kinfolk.privacy.calibration import terms_for
 from kinfolk.privacy.gates import CHOICE
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, PrivacyLevel, Terms
@@ -225,7 +226,7 @@ def _flat(tree: Tree) -> Array:
 def gaussian_sum(epsilon: float = EPSILON, sampled: bool = False) -> Problem:
     """The Gaussian sum itself: four units, of which the first is the canary; used twice if units are sampled."""
     rate, uses = (0.5, 2) if sampled else (1.0, 1)
-    (noise,) = accounting.noise_multipliers([Case(epsilon, DELTA, uses, rate)])
+    (noise,) = budgets.noise_multipliers([Case(epsilon, DELTA, uses, rate)])
     cost = Cost("gaussian", noise, rate)
     canary = FAR * jnp.asarray([1.0, -1.0, 1.0], jnp.float32)
 
@@ -246,7 +247,7 @@ def gaussian_sum(epsilon: float = EPSILON, sampled: bool = False) -> Problem:
 
 def symmetric_gaussian(epsilon: float = EPSILON) -> Problem:
     """The sound covariance release."""
-    (noise,) = accounting.noise_multipliers([Case(epsilon, DELTA, 1)])
+    (noise,) = budgets.noise_multipliers([Case(epsilon, DELTA, 1)])
     mechanism = SymmetricGaussian(jnp.float32(2), jnp.float32(noise))
 
     def observe(key: Array, present: Array, noise: Array) -> Array:

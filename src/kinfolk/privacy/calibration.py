@@ -10,8 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from kinfolk.privacy import accounting, correlated
-from kinfolk.privacy.accounting import BudgetError, Case
+from kinfolk.privacy import accounting, budgets, correlated
+from kinfolk.privacy.accounting import BudgetError
+from kinfolk.privacy.budgets import Case
 from kinfolk.privacy.correlated import CorrelatedSum
 from kinfolk.privacy.gates import CHOICE, GRADIENT
 from kinfolk.privacy.levels import INBOX_KINDS, LARGEST_CLIP, SMALLEST_CLIP, Budget, PrivacyLevel, Terms
@@ -107,7 +108,7 @@ def terms_for(
     places = _worthwhile(places, clients, weights_count, 2)
     overflow = _overflow(clients, cohort_rate, places)
     if level.noise == "laplace":
-        scale = level.noise_multiplier or accounting.laplace_multiplier(
+        scale = level.noise_multiplier or budgets.laplace_multiplier(
             level.epsilon or 1.0, count, level.relation, level.tasks_per_person
         )
         noisy = LaplaceSum(np.float32(level.clip), np.float32(scale), Sampling(np.float32(1)), level.relation)
@@ -116,7 +117,7 @@ def terms_for(
         noise = level.noise_multiplier or 1.0
     else:
         assert level.epsilon is not None
-        (noise,) = accounting.noise_multipliers(
+        (noise,) = budgets.noise_multipliers(
             [
                 Case(
                     level.epsilon,
@@ -172,7 +173,7 @@ def _correlated(
             places.append(k)
             cases.append(Case(epsilon, delta, 1, 1.0, level.relation))
     noise = np.full(len(ids), level.noise_multiplier or 1.0)
-    noise[places] = np.array(accounting.noise_multipliers(cases)) * np.array(reach)[places] * (1 + 1e-6)
+    noise[places] = np.array(budgets.noise_multipliers(cases)) * np.array(reach)[places] * (1 + 1e-6)
     return CorrelatedSum(
         np.full(len(ids), level.clip, np.float32),
         noise.astype(np.float32),
@@ -253,7 +254,7 @@ def _noise(
             also = (choices[k],) if choices[k][1] else ()
             rate, count = float(rates[k]), int(counts[k])
             cases.append(Case(epsilon, delta, count, rate, level.relation, spilt, also, factors[k]))
-    noise[places] = accounting.noise_multipliers(cases)
+    noise[places] = budgets.noise_multipliers(cases)
     return noise
 
 

@@ -12,7 +12,6 @@ It does not see sensitivities, shapes, Python control flow, the engine's gather 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,26 +20,13 @@ import jax
 import numpy as np
 from jax.extend import core
 
+from kinfolk.privacy import programs
 from kinfolk.privacy.release import PrivacyError, release_p
 
 CLEAN, ROWS, MARKED, KEY, TERMS, COUNTER = "clean", "rows", "marked", "key", "terms", "counter"
 """ROWS: raw, one privacy unit per row of the leading axis. KEY: a noise or coin key. Any operation on these two makes
 them MARKED. TERMS: a mechanism's numbers; COUNTER: a meter's uses. Both are clean, and lose their label when changed.
 """
-CALLS = (
-    "jit",
-    "pjit",
-    "closed_call",
-    "core_call",
-    "remat",
-    "remat2",
-    "checkpoint",
-    "custom_jvp_call",
-    "custom_vjp_call",
-)
-"""Equations whose inner program is simply run: the only ones that are looked into."""
-REFUSED = ("custom_vmap_call", "custom_partitioning", "run_state")
-"""Equations that may do something else when they are vectorised or compiled than what is traced."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +89,8 @@ def check(function: Any, arguments: Sequence[Any], labels: Sequence[Any]) -> Rep
     report.labels = jax.tree.unflatten(jax.tree.structure(shapes), walker.plain(outputs))
     report.places = jax.tree.unflatten(jax.tree.structure(shapes), outputs)
     constants = "".join(hashlib.sha256(np.asarray(value).tobytes()).hexdigest() for value in closed.consts)
-    report.program = hashlib.sha256((program_text(closed) + constants).encode()).hexdigest()
+    report.program = hashlib.sha256((programs.text(closed) + constants).encode()).hexdigest()
     return report
-
-
-def program_text(closed: Any) -> str:
-    """A traced program as text, without addresses in memory."""
-    return re.sub(r" at 0x[0-9a-f]+", "", str(closed))
 
 
 def _numbered(marks: Sequence[str]) -> list[Label]:
@@ -162,7 +143,7 @@ class _Walker:
     """Counters that a release has used, or that a loop only lends."""
 
     def violate(self, equation: Any, text: str) -> None:
-        found = f"{text}{_place(equation)}"
+        found = f"{text}{programs.place(equation)}"
         if found not in self.report.violations:
             self.report.violations.append(found)
 
@@ -198,15 +179,15 @@ class _Walker:
             if _mixed(marks) == MARKED:
                 self.violate(equation, f"{name} shows a value that depends on data")
             return [MARKED] * outputs, {}
-        if name in REFUSED or _has_reference(equation):
+        if name in programs.REFUSED or programs.has_reference(equation):
             self.violate(equation, f"{name!r} may do what the check cannot see: write it with plain functions")
             return [MARKED] * outputs, {}
-        inner = [closed for closed in _programs(equation) if len(closed.jaxpr.invars) == len(marks)]
-        if name in CALLS and len(inner) == 1 and len(inner[0].jaxpr.outvars) == outputs:
+        inner = [closed for closed in programs.held(equation) if len(closed.jaxpr.invars) == len(marks)]
+        if name in programs.CALLS and len(inner) == 1 and len(inner[0].jaxpr.outvars) == outputs:
             return self.walk(inner[0], marks)
-        if any(_has_release(closed) for closed in _programs(equation)):
+        if any(programs.has_release(closed) for closed in programs.held(equation)):
             self.violate(equation, f"a release inside {name!r}, which the check cannot follow")
-        frozen = any(closed.consts for closed in _programs(equation))
+        frozen = any(closed.consts for closed in programs.held(equation))
         return [MARKED if frozen else _mixed(marks)] * outputs, {}
 
     def release(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
@@ -223,17 +204,17 @@ class _Walker:
             self.violate(equation, "a mechanism was changed inside the program")
         if any(private(mark) for mark in public):
             self.violate(equation, "a release reads something besides its rows that depends on data")
-        for problem in _problems_inside(equation.params["program"]):
+        for problem in programs.problems_inside(equation.params["program"]):
             self.violate(equation, problem)
         self.spent.add(counter[0])
         ok = len(self.report.violations) == before
         size = sum(variable.aval.size for variable in equation.outvars[1:])
         self.report.sizes[kind] = max(size, self.report.sizes.get(kind, 0))
-        self.report.bodies.append((kind, program_text(equation.params["program"]), _public_shapes(equation)))
+        self.report.bodies.append((kind, programs.text(equation.params["program"]), programs.public_shapes(equation)))
         return [Token(), *[CLEAN if ok else MARKED] * (len(equation.outvars) - 1)], {kind: 1}
 
     def scan(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
-        constants, carried = _scan_sizes(equation.params)
+        constants, carried = programs.scan_sizes(equation.params)
         fixed = [CLEAN if isinstance(mark, Token) else mark for mark in marks[:constants]]  # the same in every turn
         carry = self.handed_over(marks[constants : constants + carried])
         slices = [_mixed([mark]) for mark in marks[constants + carried :]]
@@ -271,7 +252,7 @@ class _Walker:
 
     def loop(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         p = equation.params
-        if _has_release(p["body_jaxpr"]) or _has_release(p["cond_jaxpr"]):
+        if programs.has_release(p["body_jaxpr"]) or programs.has_release(p["cond_jaxpr"]):
             self.violate(equation, "a release inside a while loop cannot be counted: use scan with an `active` flag")
         ahead, body = marks[: p["cond_nconsts"]], marks[p["cond_nconsts"] : p["cond_nconsts"] + p["body_nconsts"]]
         carry = marks[p["cond_nconsts"] + p["body_nconsts"] :]
@@ -304,14 +285,6 @@ class _Walker:
         return [MARKED] * len(outputs) if private(index) else outputs, dearest
 
 
-def _scan_sizes(params: Any) -> tuple[int, int]:
-    """How many inputs of a scan are constants, and how many are carried."""
-    if "num_consts" in params:
-        return params["num_consts"], params["num_carry"]
-    constants, carried, _ = params["ft_in"].elts  # jax 0.11
-    return len(list(constants.vals)), len(list(carried.vals))
-
-
 def _mixed(marks: Sequence[Label]) -> str:
     """The label of a value computed from these."""
     return MARKED if any(private(mark) for mark in marks) else CLEAN
@@ -341,13 +314,6 @@ def _in_a_row(marks: list[Label]) -> bool:
     return marks == [Place(TERMS, first + n) for n in range(len(marks))]
 
 
-def _public_shapes(equation: Any) -> Any:
-    begin, count = sum(equation.params["sizes"][:-1]), equation.params["sizes"][-1]
-    avals = [atom.aval for atom in equation.invars[begin : begin + count]]
-    shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type) for aval in avals]
-    return jax.tree.unflatten(equation.params["form"], shapes)
-
-
 def _split(marks: list[Label], sizes: Sequence[int]) -> list[list[Label]]:
     """Labels of a release's inputs: keys, counter, units, terms, and everything else."""
     *named, _ = sizes
@@ -361,57 +327,3 @@ def _split(marks: list[Label], sizes: Sequence[int]) -> list[list[Label]]:
 def _add(total: dict[str, int], more: dict[str, int]) -> None:
     for kind, count in more.items():
         total[kind] = total.get(kind, 0) + count
-
-
-def _programs(equation: Any) -> list[Any]:
-    """Programs held by an equation, closed; an open one has no constants."""
-    found = []
-    for value in jax.tree.leaves(tuple(equation.params.values()), is_leaf=_is_program):
-        if isinstance(value, core.ClosedJaxpr):
-            found.append(value)
-        elif isinstance(value, core.Jaxpr):
-            found.append(core.ClosedJaxpr(value, []))
-    return found
-
-
-def _is_program(value: Any) -> bool:
-    return isinstance(value, core.ClosedJaxpr | core.Jaxpr)
-
-
-def _has_release(closed: Any) -> bool:
-    return any(
-        equation.primitive is release_p or any(_has_release(inner) for inner in _programs(equation))
-        for equation in closed.jaxpr.eqns
-    )
-
-
-def _problems_inside(closed: Any) -> list[str]:
-    """What may not stand inside a release: constants (perhaps frozen data), callbacks, another release."""
-    problems = ["a release closes over a constant array, which may be data"] if closed.consts else []
-    for equation in closed.jaxpr.eqns:
-        name = equation.primitive.name
-        if "callback" in name or "debug" in name or "outfeed" in name:
-            problems.append(f"{name} inside a release shows raw values")
-        if name in REFUSED or _has_reference(equation):
-            problems.append(f"{name!r} inside a release may do what the check cannot see")
-        if equation.primitive is release_p:
-            problems.append("a release inside a release")
-        for inner in _programs(equation):
-            problems += _problems_inside(inner)
-    return list(dict.fromkeys(problems))
-
-
-def _has_reference(equation: Any) -> bool:
-    """Whether an equation reads or writes a mutable array."""
-    atoms = (*equation.invars, *equation.outvars)
-    return any("Ref" in type(getattr(atom, "aval", None)).__name__ for atom in atoms)
-
-
-def _place(equation: Any) -> str:
-    """Where in the user's code an equation comes from, as ' (file:line in function)'."""
-    traceback = getattr(equation.source_info, "traceback", None)
-    for frame in traceback.frames if traceback else ():
-        file = frame.file_name.replace("\\", "/")
-        if not re.search(r"/jax/|/jaxlib/|/kinfolk/privacy/|<frozen|<string>", file):
-            return f" ({file.rsplit('/', 1)[-1]}:{frame.line_num} in {frame.function_name})"
-    return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from kinfolk.privacy import accounting
+from kinfolk.privacy import accounting, budgets
 from kinfolk.privacy.mechanisms import Cost
 
 
@@ -32,4 +32,4 @@ def epsilon_for_client(noise_multiplier: float, uses: int, size: int, delta: flo
 
 def noise_for_client(epsilon: float, delta: float, uses: int, size: int) -> float:
     """The example-level noise multiplier that protects a client of `size` examples by group privacy."""
-    return size * accounting.noise_multipliers([accounting.Case(epsilon, delta, uses)])[0]
+    return size * budgets.noise_multipliers([budgets.Case(epsilon, delta, uses)])[0]

@@ -18,8 +18,8 @@ import numpy as np
 from jax import Array
 from scipy import stats
 
-from kinfolk.privacy import accounting, clipping
-from kinfolk.privacy.accounting import Case
+from kinfolk.privacy import accounting, budgets, clipping
+from kinfolk.privacy.budgets import Case
 from kinfolk.privacy.mechanisms import Cost, GaussianSum
 from kinfolk.privacy.release import new_meter
 
@@ -119,7 +119,7 @@ def _bound(noise_multiplier: float, key: Array, confidence: float, noise: float)
 def gaussian_sum_in_one_run(epsilon: float = EPSILON, confidence: float = 0.99, seed: int = 0) -> OneRunFinding:
     """One run of the Gaussian sum with a canary in each of its 131072 directions."""
     begin = time.monotonic()
-    (noise,) = accounting.noise_multipliers([Case(epsilon, DELTA, 1)])
+    (noise,) = budgets.noise_multipliers([Case(epsilon, DELTA, 1)])
     claim = accounting.epsilon([(Cost("gaussian", noise), 1)], DELTA)
     key = jax.random.key(seed)
     found, guesses, correct = _bound(noise, jax.random.fold_in(key, 0), confidence, 1.0)

@@ -14,9 +14,9 @@ import numpy as np
 from jax import Array
 
 from kinfolk.covariance.iterative import Iterative
-from kinfolk.privacy import accounting
-from kinfolk.privacy.accounting import Case
+from kinfolk.privacy import accounting, budgets
 from kinfolk.privacy.attack import Problem, Rule
+from kinfolk.privacy.budgets import Case
 from kinfolk.privacy.mechanisms import Cost, LaplaceSum
 from kinfolk.privacy.moments import squares
 from kinfolk.privacy.release import new_meter
@@ -49,7 +49,7 @@ def output_models(noise: str, epsilon: float, delta: float) -> Problem:
     """
     settings = Iterative(strength=AMOUNT, step_size=1.0, clip=1.0, shift=0.0, noise=noise)
     sound = noise == "gaussian"
-    level = accounting.noise_multipliers([Case(epsilon, delta, 1)])[0] if sound else epsilon
+    level = budgets.noise_multipliers([Case(epsilon, delta, 1)])[0] if sound else epsilon
     exact = models().T @ models()
 
     def observe(key: Array, present: Array, noise: Array) -> Array:
@@ -79,7 +79,7 @@ def covariance_outputs_as_published(epsilon: float = 0.1, delta: float = 1e-5) -
 
 def laplace_squares(epsilon: float = 1.0, delta: float = 1e-6) -> Problem:
     """One release of squared models with Laplace noise: all of the canary's is in one feature."""
-    mechanism = LaplaceSum(jnp.float32(2), jnp.float32(accounting.laplace_multiplier(epsilon, 1)))
+    mechanism = LaplaceSum(jnp.float32(2), jnp.float32(budgets.laplace_multiplier(epsilon, 1)))
 
     def observe(key: Array, present: Array, noise: Array) -> Array:
         changed = replace(mechanism, noise_multiplier=noise * mechanism.noise_multiplier)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from kinfolk.privacy import accounting
-from kinfolk.privacy.accounting import BudgetError, Case
+from kinfolk.privacy import accounting, budgets
+from kinfolk.privacy.accounting import BudgetError
+from kinfolk.privacy.budgets import Case
 from kinfolk.privacy.mechanisms import Cost, coin_rate
 
 WORDS = {
@@ -81,14 +82,14 @@ def plan(
         raise BudgetError(f"{words['sample']}={plan.sample:g} is more than {words['units']}={plan.units}")
     if unknown == "noise_multiplier":
         case = Case(plan.epsilon, plan.own_delta, plan.uses, plan.rate, relation)
-        plan = replace(plan, noise_multiplier=accounting.noise_multipliers([case])[0])
+        plan = replace(plan, noise_multiplier=budgets.noise_multipliers([case])[0])
     elif unknown == "uses":
-        plan = replace(plan, uses=accounting.largest(lambda n: replace(plan, uses=n).fits(), 10**6))
+        plan = replace(plan, uses=budgets.largest(lambda n: replace(plan, uses=n).fits(), 10**6))
     elif unknown == "sample":
-        plan = replace(plan, sample=accounting.largest(lambda n: replace(plan, sample=n).fits(), plan.units))
+        plan = replace(plan, sample=budgets.largest(lambda n: replace(plan, sample=n).fits(), plan.units))
     elif unknown == "units":
         least = max(1, math.ceil(plan.sample))
-        short = accounting.largest(lambda n: not replace(plan, units=least + n - 1).fits(), 10**8)
+        short = budgets.largest(lambda n: not replace(plan, units=least + n - 1).fits(), 10**8)
         plan = replace(plan, units=least + short if short < 10**8 else 0)
     name = words.get(unknown, unknown)
     if not (plan.units and plan.sample and plan.uses):

@@ -12,9 +12,10 @@ import numpy as np
 
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.mean_regularized import MeanRegularized
-from kinfolk.privacy import accounting
-from kinfolk.privacy.accounting import BudgetError, Case
+from kinfolk.privacy import accounting, budgets
+from kinfolk.privacy.accounting import BudgetError
 from kinfolk.privacy.audits import DELTA, ROWS, Game, level_for, problem_of, set_up
+from kinfolk.privacy.budgets import Case
 from kinfolk.privacy.calibration import check_deltas
 from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.simulation import engine
@@ -48,7 +49,7 @@ def _with_noise_for(uses_factor: float, rate_factor: float) -> Game:
     game = _batches()
     ((cost, real_uses),) = game.charges
     uses, rate = round(real_uses * uses_factor), cost.rate * rate_factor
-    (noise,) = accounting.noise_multipliers([Case(2.0, DELTA, uses, rate)])
+    (noise,) = budgets.noise_multipliers([Case(2.0, DELTA, uses, rate)])
     data: Any = game.terms.data
     data = replace(data, noise_multiplier=jnp.full_like(data.noise_multiplier, noise))
     believed = replace(cost, noise_multiplier=noise, rate=rate)

@@ -12,7 +12,7 @@ import numpy as np
 from kinfolk import trees
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.mean_regularized import MeanRegularized
-from kinfolk.privacy import accounting, clipping
+from kinfolk.privacy import accounting, budgets, clipping
 from kinfolk.privacy.attack import Problem
 from kinfolk.privacy.audits import (
     CLIENTS,
@@ -108,7 +108,7 @@ def _sweep(shared_key: bool) -> Problem:
 
 def _moments(charges: int) -> Problem:
     """A mean and a second moment of one model, each with noise calibrated to all of a budget of 2."""
-    (z,) = accounting.noise_multipliers([accounting.Case(2.0, DELTA, 1)])
+    (z,) = budgets.noise_multipliers([budgets.Case(2.0, DELTA, 1)])
     cost = Cost("gaussian", z)
     models = jnp.zeros((2, 2), jnp.float32).at[0].set(jnp.asarray([3.0, 4.0]))
 
