@@ -1,4 +1,7 @@
-"""The runs behind `femnist.py`, in order of importance, until the time is up. Needs jax and numpy only."""
+"""The runs behind `femnist.py`, in order of importance, until the time is up. Needs jax and numpy only.
+
+What the results' file already has is not measured again, so that the study can be done in several sittings.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +43,8 @@ FLOPS_PER_IMAGE = 2 * (3 * 1024 * 62 + 3 * 64 * 800 * 64 + 2 * 576 * 25 * 32)
 """Of training on one image: forward, weights' gradients, and inputs' gradients of all layers but the first."""
 STRENGTHS = (1.0, 10.0, 100.0)
 """Of mean regularisation, to choose from."""
+TUNED = ("global", "personal", "small shared part", "local")
+"""Methods whose models are fine-tuned."""
 PAPER = ModelChoice("cnn_paper")
 
 
@@ -85,8 +90,16 @@ class Run:
     first_seed: int = 0
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def tuned(plan: Plan, steps: int, clients: Clients, tests: Sequence[Any], common: Any, models: Any) -> dict[str, Any]:
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def tuned(
+    plan: Plan,
+    steps: int,
+    objectives: tuple[str, ...],
+    clients: Clients,
+    tests: Sequence[Any],
+    common: Any,
+    models: Any,
+) -> dict[str, Any]:
     """Clients' errors after fine-tuning one run's models (leading axis: clients) with each objective."""
     ((rows,), (test,)) = (trees.row(tuple(part), 0) for part in (clients.blocks, tests))
 
@@ -94,7 +107,7 @@ def tuned(plan: Plan, steps: int, clients: Clients, tests: Sequence[Any], common
         tune = FineTuneAfterwards(0.1, 0.2, steps, objective, "personal")
         return wrong(plan, tune.fit(plan.model, rows, common, model), test)
 
-    return {name: over(plan.model, partial(of_client, name), (0, 0, 0))(models, rows, test) for name in OBJECTIVES}
+    return {name: over(plan.model, partial(of_client, name), (0, 0, 0))(models, rows, test) for name in objectives}
 
 
 def wrong(plan: Plan, params: Any, test: Any) -> Any:
@@ -118,14 +131,14 @@ def summary(errors: Any) -> dict[str, float]:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def selected(plan: Plan, step: SelfSelect, clients: Clients, tests: Sequence[Any], models: Any) -> Any:
-    """Clients' errors after self-selection around one global model."""
+def selected(plan: Plan, step: SelfSelect, clients: Clients, tests: Sequence[Any], shared: Any) -> Any:
+    """Clients' errors after self-selection around each of several global models: clients x models."""
     ((rows,), (test,)) = (trees.row(tuple(part), 0) for part in (clients.blocks, tests))
 
-    def of_client(model: Any, rows: Any, test: Any) -> Any:
-        return wrong(plan, step.choose(plan.model, rows, model), test)
+    def of_client(rows: Any, test: Any) -> Any:  # what does not depend on the shared model is fitted once
+        return jax.vmap(lambda common: wrong(plan, step.choose(plan.model, rows, common), test))(shared)
 
-    return over(plan.model, of_client, (0, 0, 0))(models, rows, test)
+    return over(plan.model, of_client, (0, 0))(rows, test)
 
 
 class Study:
@@ -136,6 +149,8 @@ class Study:
         self.began = time.perf_counter()
         self.end = self.began + seconds
         self.found: dict[str, Any] = {"device": jax.devices()[0].device_kind, "setting": asdict(setting), "rows": []}
+        if results.exists():
+            self.found["rows"] = json.loads(results.read_text())["rows"]
         names = json.loads((folder / "terms.json").read_text())
         self.terms = dict(zip(names, carry.load(folder / "terms.npz"), strict=True))
         self.exact = without_privacy(next(iter(self.terms.values())))
@@ -153,6 +168,10 @@ class Study:
         self.found["rows"].append(row)
         print(json.dumps(row), flush=True)
         self.results.write_text(json.dumps(self.found))
+
+    def known(self, **values: Any) -> dict[str, Any] | None:
+        """The row with these values, if it was measured before."""
+        return next((row for row in self.found["rows"] if values.items() <= row.items()), None)
 
     def late(self) -> bool:
         return time.perf_counter() > self.end
@@ -189,12 +208,12 @@ class Study:
 
     def run(self) -> dict[str, Any]:
         runs = [Run(self.plan, method, self.many, [self.exact], [1.0] * (method == "personal")) for method in METHODS]
-        if self.choosing:
+        if self.choosing and not self.known(part="chosen"):
             several = {"global": self.budgets, "small shared part": self.budgets, "personal": STRENGTHS}
             for method, points in several.items():
                 strengths = STRENGTHS if points is STRENGTHS else ()
                 runs.append(Run(self.plan, method, self.choosing.clients, [self.exact] * len(points), strengths))
-        speed = self.speed_runs() if self.setting.speed else {}
+        speed = self.speed_runs() if self.setting.speed and not self.known(part="speed") else {}
         with ThreadPoolExecutor(4) as pool:  # what fails to compile here fails again where it is needed
             for run in [*runs, *speed.values()]:
                 pool.submit(self.program, run)
@@ -203,9 +222,9 @@ class Study:
             self.speed(what, run)
         rounds, strengths = self.choose()
         self.figure(rounds, strengths)
-        for seed in range(self.setting.seeds):
-            self.tune(seed)
-            self.select(seed)
+        for part in (self.tune, self.select):
+            for seed in range(self.setting.seeds):
+                part(seed)
         return self.found
 
     def speed_runs(self) -> dict[str, Run]:
@@ -236,6 +255,8 @@ class Study:
         grid = self.setting.rounds
         if not self.choosing:
             return {(method, budget): grid[0] for method in METHODS for budget in self.budgets}, {}
+        if chosen := self.known(part="chosen"):
+            return {(method, budget): number for method, budget, number in chosen["rounds"]}, chosen["strengths"]
         best: dict[str, dict[str, int]] = {}
         for method in ("global", "small shared part"):
             scores: dict[str, dict[int, float]] = {budget: {} for budget in self.budgets}
@@ -271,8 +292,9 @@ class Study:
         """All methods at all budgets, and training alone; what fine-tuning starts from is kept."""
         for budget in reversed(self.budgets):
             for method in METHODS if budget != NO_PRIVACY else (*METHODS, "local"):
-                if self.late():
-                    return
+                known = self.known(part="figure", method=method, epsilon=budget)
+                if self.late() or (known and method not in TUNED):
+                    continue
                 local = method == "local"
                 number = self.setting.local_rounds if local else rounds[method, budget]
                 terms, strength = self.terms_for(budget, number), 0.0 if local else strengths.get(budget, STRENGTHS[-1])
@@ -280,10 +302,12 @@ class Study:
                 run = Run(self.plan, own, self.many, [terms], [strength] * (own == "personal"))
                 models, shared, seconds = self.train(run, number)
                 models = trees.row(models, 0)
-                if method in ("global", "personal", "local"):
+                if method in TUNED:
                     self.models[method, budget] = models
                 if method == "personal":
                     self.common[budget] = trees.row(shared, 0)
+                if known:
+                    continue
                 sent = shared[0] if "shared" in method else shared
                 weights = trees.size(jax.eval_shape(lambda s: trees.row(s, (0, 0)), sent))
                 inbox: Any = terms.inbox
@@ -304,23 +328,24 @@ class Study:
     def tune(self, seed: int) -> None:
         """Fine-tuning from the personal and from the global model, with the four objectives."""
         for (start, budget), models in self.models.items():
-            if self.late():
-                return
+            what: dict[str, Any] = {"part": "tune", "start": start, "epsilon": budget, "seed": seed}
+            if self.late() or self.known(**what):
+                continue
             own = trees.row(models, seed)
             common = trees.row(self.common[budget], seed) if start == "personal" else trees.row(own, 0)
-            errors = tuned(self.plan, self.setting.tuning_steps, self.data.clients, self.data.tests, common, own)
-            for objective, each in errors.items():
-                if start != "local" or objective == "vanilla":  # alone, there is nothing to be held near
-                    self.write(
-                        part="tune", start=start, objective=objective, epsilon=budget, seed=seed, **summary(each)
-                    )
+            objectives = OBJECTIVES if start in ("global", "personal") else ("vanilla",)  # else nothing to be held near
+            setting = (self.plan, self.setting.tuning_steps, objectives)
+            for objective, each in tuned(*setting, self.data.clients, self.data.tests, common, own).items():
+                self.write(**what, objective=objective, **summary(each))
 
     def select(self, seed: int) -> None:
         """Self-selection among a model trained alone, the global one, and one held near it."""
         step = SelfSelect(step_size=0.2, strengths=(0.1,), steps=self.setting.selecting_steps)
-        for budget in reversed(self.budgets):
-            if self.late() or ("global", budget) not in self.models:
-                return
-            own = trees.row(self.models["global", budget], seed)
-            errors = selected(self.plan, step, self.data.clients, self.data.tests, own)
-            self.write(part="select", epsilon=budget, seed=seed, **summary(errors))
+        if self.late() or self.known(part="select", seed=seed):
+            return
+        budgets = [budget for start, budget in self.models if start == "global"]
+        each = [trees.row(self.models["global", budget], (seed, 0)) for budget in budgets]
+        shared = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+        errors = np.asarray(selected(self.plan, step, self.data.clients, self.data.tests, shared))
+        for budget, own in zip(budgets, errors.T, strict=True):
+            self.write(part="select", epsilon=budget, seed=seed, **summary(own))
