@@ -3,7 +3,7 @@
     python benchmarks/femnist.py --quick                   # 2 cores: 60 writers x 20 images x 20 rounds
     python benchmarks/femnist.py --pack FOLDER             # calibrates the full setting, packs the data
     python benchmarks/femnist.py --run FOLDER [--seconds S]  # on an accelerator: needs jax and numpy only
-    python benchmarks/femnist.py --report FOLDER
+    python benchmarks/femnist.py --report FOLDER           # tables, and the figure as FOLDER/femnist.svg
 
 Fixed before any test image was looked at: `cnn_paper` (`--quick`: a smaller one), one local epoch of batches of 10 a
 round, step 0.1, clip 0.5, FedProx's strength 0.1, delta 1e-3. Fine-tuning: full-batch steps of 0.2, strength 0.1, alone
@@ -26,6 +26,7 @@ import numpy as np
 from femnist_study import BATCH, CLIP, DELTA, NO_PRIVACY, Setting, Study
 from scipy.stats import binom
 
+from kinfolk import charts
 from kinfolk.data.federation import Federation
 from kinfolk.data.femnist import femnist
 from kinfolk.experiment import Experiment, ModelChoice, Phase, Training
@@ -121,6 +122,33 @@ def report(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+SHOWN = {
+    "global": ("figure", {"method": "global"}),
+    "personal": ("figure", {"method": "personal"}),
+    "one shared convolution (832 weights)": ("figure", {"method": "small shared part"}),
+    "global, fine-tuned": ("tune", {"start": "global", "objective": "symmetric_kl"}),
+    "self-selected": ("select", {}),
+}
+
+
+def picture(found: dict[str, Any]) -> str:
+    """Mean accuracy against epsilon for the main methods, and training alone for comparison."""
+
+    def accuracy(part: str, **wanted: Any) -> float:
+        rows = [r for r in found["rows"] if r["part"] == part and wanted.items() <= r.items()]
+        return 100 * float(np.mean([seed["mean"] for row in rows for seed in row.get("by_seed", [row])]))
+
+    budgets = [float(b) for b in found["setting"]["epsilons"]]
+    series = {
+        name: [(budget, accuracy(part, epsilon=f"{budget:g}", **own)) for budget in budgets]
+        for name, (part, own) in SHOWN.items()
+    }
+    alone = accuracy("figure", method="local")
+    series["trained alone"] = [(budget, alone) for budget in budgets]
+    title = "FEMNIST, a CNN for each of 294 writers"
+    return charts.lines(title, series, "epsilon (delta 1e-3)", "mean test accuracy, %", log_across=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
@@ -140,7 +168,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             print(report(quick(Path(folder))))
     if args.report:
-        print(report(json.loads((args.report / "results.json").read_text())))
+        found = json.loads((args.report / "results.json").read_text())
+        print(report(found))
+        (args.report / "femnist.svg").write_text(picture(found))
 
 
 def quick(folder: Path) -> dict[str, Any]:

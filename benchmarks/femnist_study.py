@@ -62,7 +62,7 @@ class Setting:
     local_rounds: int = 300
     seeds: int = 3
     tuning_steps: int = 60
-    selecting_steps: int = 30
+    selecting_steps: int = 60
     model: ModelChoice = PAPER
     speed: bool = True
 
@@ -207,7 +207,8 @@ class Study:
         return engine.all_models(algorithm, state), state.shared, time.perf_counter() - began
 
     def run(self) -> dict[str, Any]:
-        runs = [Run(self.plan, method, self.many, [self.exact], [1.0] * (method == "personal")) for method in METHODS]
+        open_methods = {"personal" if method == "local" else method for method, _ in self.open_runs()}
+        runs = [Run(self.plan, m, self.many, [self.exact], [1.0] * (m == "personal")) for m in open_methods]
         if self.choosing and not self.known(part="chosen"):
             several = {"global": self.budgets, "small shared part": self.budgets, "personal": STRENGTHS}
             for method, points in several.items():
@@ -290,40 +291,51 @@ class Study:
 
     def figure(self, rounds: dict[tuple[str, str], int], strengths: dict[str, float]) -> None:
         """All methods at all budgets, and training alone; what fine-tuning starts from is kept."""
-        for budget in reversed(self.budgets):
-            for method in METHODS if budget != NO_PRIVACY else (*METHODS, "local"):
-                known = self.known(part="figure", method=method, epsilon=budget)
-                if self.late() or (known and method not in TUNED):
-                    continue
-                local = method == "local"
-                number = self.setting.local_rounds if local else rounds[method, budget]
-                terms, strength = self.terms_for(budget, number), 0.0 if local else strengths.get(budget, STRENGTHS[-1])
-                own = "personal" if local else method
-                run = Run(self.plan, own, self.many, [terms], [strength] * (own == "personal"))
-                models, shared, seconds = self.train(run, number)
-                models = trees.row(models, 0)
-                if method in TUNED:
-                    self.models[method, budget] = models
-                if method == "personal":
-                    self.common[budget] = trees.row(shared, 0)
-                if known:
-                    continue
-                sent = shared[0] if "shared" in method else shared
-                weights = trees.size(jax.eval_shape(lambda s: trees.row(s, (0, 0)), sent))
-                inbox: Any = terms.inbox
-                noise = float(inbox.noise_multiplier)
-                self.write(
-                    part="figure",
-                    method=method,
-                    epsilon=budget,
-                    rounds=number,
-                    strength=strength if own == "personal" else None,
-                    noise_multiplier=noise,
-                    shared_weights=weights,
-                    most_signal_to_noise=self.setting.cohort / (noise * weights**0.5) if noise else None,
-                    seconds=seconds,
-                    by_seed=[summary(e) for e in np.asarray(accuracy_errors(self.plan, self.data.tests, models))],
-                )
+        for method, budget in self.open_runs():
+            if self.late():
+                return
+            local = method == "local"
+            number = self.setting.local_rounds if local else rounds[method, budget]
+            terms, strength = self.terms_for(budget, number), 0.0 if local else strengths.get(budget, STRENGTHS[-1])
+            own = "personal" if local else method
+            run = Run(self.plan, own, self.many, [terms], [strength] * (own == "personal"))
+            models, shared, seconds = self.train(run, number)
+            models = trees.row(models, 0)
+            if method in TUNED:
+                self.models[method, budget] = models
+            if method == "personal":
+                self.common[budget] = trees.row(shared, 0)
+            if self.known(part="figure", method=method, epsilon=budget):
+                continue
+            sent = shared[0] if "shared" in method else shared
+            weights = trees.size(jax.eval_shape(lambda s: trees.row(s, (0, 0)), sent))
+            inbox: Any = terms.inbox
+            noise = float(inbox.noise_multiplier)
+            self.write(
+                part="figure",
+                method=method,
+                epsilon=budget,
+                rounds=number,
+                strength=strength if own == "personal" else None,
+                noise_multiplier=noise,
+                shared_weights=weights,
+                most_signal_to_noise=self.setting.cohort / (noise * weights**0.5) if noise else None,
+                seconds=seconds,
+                by_seed=[summary(e) for e in np.asarray(accuracy_errors(self.plan, self.data.tests, models))],
+            )
+
+    def open_runs(self) -> list[tuple[str, str]]:
+        """Methods and budgets that are not measured yet, or whose models something else still needs."""
+
+        def needed(method: str, budget: str) -> bool:
+            parts: list[dict[str, Any]] = [{"part": "tune", "start": method}] * (method in TUNED)
+            parts += [{"part": "select"}] * (method == "global")
+            seeds = range(self.setting.seeds)
+            later = all(self.known(**part, epsilon=budget, seed=seed) for part in parts for seed in seeds)
+            return not (later and self.known(part="figure", method=method, epsilon=budget))
+
+        every = [(method, budget) for budget in reversed(self.budgets) for method in METHODS]
+        return [(method, budget) for method, budget in [*every, ("local", NO_PRIVACY)] if needed(method, budget)]
 
     def tune(self, seed: int) -> None:
         """Fine-tuning from the personal and from the global model, with the four objectives."""
@@ -340,7 +352,7 @@ class Study:
 
     def select(self, seed: int) -> None:
         """Self-selection among a model trained alone, the global one, and one held near it."""
-        step = SelfSelect(step_size=0.2, strengths=(0.1,), steps=self.setting.selecting_steps)
+        step = SelfSelect(step_size=0.2, strengths=(0.01, 0.1), steps=self.setting.selecting_steps)
         if self.late() or self.known(part="select", seed=seed):
             return
         budgets = [budget for start, budget in self.models if start == "global"]
