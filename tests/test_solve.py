@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 from kinfolk import models, trees
 from kinfolk.privacy.gates import Rows
-from kinfolk.solve import newton, outputs_without
+from kinfolk.solve import evidence, newton, outputs_without
 
 
 def rows_for(outcome: str, count: int = 12, padding: int = 3) -> Rows:
@@ -63,3 +64,32 @@ def test_outputs_without_a_row_are_those_of_a_fit_without_it(outcome: str, toler
         np.testing.assert_allclose(np.asarray(quick[i]), exact, atol=tolerance)
         with_it = np.ravel(model.predict(fitted, rows.x[i]))
         assert np.abs(with_it - exact).max() > 2 * np.abs(np.asarray(quick[i]) - exact).max()
+
+
+@pytest.mark.parametrize("features", [3, 20])
+def test_evidence_is_the_density_of_the_targets(features: int) -> None:
+    """Also with more weights than rows, where it is computed from another matrix."""
+    generator = np.random.default_rng(1)
+    x, y = generator.normal(size=(11, features)), generator.normal(size=11)
+    rows = Rows(jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32), jnp.arange(11) < 8)
+    model = models.linear(features)
+    centre = jax.tree.map(lambda leaf: leaf + 0.3, model.init(jax.random.key(0)))
+    inputs = np.array([np.asarray(trees.flatten(jax.grad(model.predict)(centre, row))[0]) for row in rows.x])[:8]
+    residual = np.array([float(t) - float(model.predict(centre, row)) for row, t in zip(rows.x, rows.y, strict=True)])[
+        :8
+    ]
+
+    def density(precision: float) -> float:  # at the noise variance that makes it largest
+        curvature = float(jax.grad(jax.grad(lambda out: models.squared_error(out, jnp.float32(0))))(jnp.float32(1)))
+        spread = np.eye(8) + curvature * inputs @ inputs.T / (8 * precision)
+        variance = residual @ np.linalg.solve(spread, residual) / 8
+        return multivariate_normal.logpdf(residual, cov=variance * spread)
+
+    def found(precision: float) -> float:
+        strength = jnp.float32(precision)
+        return float(evidence(model, rows, newton(model, rows, centre, strength), centre, strength))
+
+    strengths = (0.01, 0.3, 5.0)
+    differences = np.diff([density(s) for s in strengths])
+    assert np.abs(differences).min() > 0.1
+    np.testing.assert_allclose(np.diff([found(s) for s in strengths]), differences, rtol=2e-3)

@@ -56,6 +56,24 @@ def outputs_without(model: Model, rows: Any, fitted: Params, precision: Value) -
     return jax.vmap(moved)(reach, first, second, outputs)
 
 
+def evidence(model: Model, rows: Any, fitted: Params, centre: Params, precision: Value) -> Array:
+    """How likely a linear regression's targets are, as a logarithm up to a constant, if weights scatter around `centre`
+    with this precision (relative to that of the mean loss): Gaussian noise, its variance at the most likely value.
+
+    `fitted` minimises the mean loss plus `precision / 2` times the squared distance to `centre`.
+    """
+    _, second, slopes, curvature = _bends(model, rows, fitted)
+    count, away = _count(rows), trees.flatten(trees.subtract(fitted, centre))[0]
+    losses = jax.vmap(lambda x, y: model.loss(fitted, x, y))(rows.x, rows.y)
+    missed = jnp.where(rows.mask, losses, 0).sum() + count * precision / 2 * jnp.square(away).sum()
+    if len(losses) < len(curvature):  # the same determinant, from the smaller matrix
+        bent = jnp.sqrt(second[:, 0]) * slopes[:, 0]
+        curvature = bent @ bent.T / count
+    spread = jnp.eye(len(curvature), dtype=curvature.dtype) + curvature / precision
+    _, volume = eliminate(spread, jnp.zeros((len(spread), 0), spread.dtype))
+    return -count / 2 * jnp.log(jnp.maximum(missed, 1e-20)) - volume
+
+
 def solve_positive(matrix: Array, right: Array) -> Array:
     """The solution for a symmetric positive definite matrix, for one or several right sides.
 

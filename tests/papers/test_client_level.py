@@ -18,14 +18,13 @@ from kinfolk.privacy.levels import client_level
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:delta")]
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 4.0])
-def test_self_selection(epsilon: float) -> None:
+@pytest.mark.parametrize(("epsilon", "test_share"), [(1.0, 0.2), (4.0, 0.2), (4.0, 0.9)])
+def test_self_selection(epsilon: float, test_share: float) -> None:
     need("school.npz")
     study = benchmark("client_level")
     level = client_level(epsilon, study.DELTA, clip=study.CLIP)
-    job = study.job_for(
-        "mean_regularized", {"solved": True, "strength": 0.1}, level, DataChoice("school", "as_published")
-    )
+    data = DataChoice("school", "as_published", test_share)
+    job = study.job_for("mean_regularized", {"solved": True, "strength": 0.1}, level, data)
     swept = replace(
         as_sweep(job.algorithms[0], len(study.STRENGTHS)), strength=jnp.asarray(study.STRENGTHS, jnp.float32)
     )

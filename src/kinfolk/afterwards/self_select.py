@@ -1,8 +1,9 @@
 """Self-selection: every client decides on its own data, for free, how much of the shared model to use.
 
-It fits candidates: models held near the shared one, and near nothing at all, each more or less strongly. Their
-leave-one-out losses (exact for linear regression, one Newton step otherwise, five folds for deep models) decide. Deep
-classifiers are judged by their errors.
+It fits candidates: models held near the shared one, and near nothing at all, each more or less strongly. They are
+judged by leave-one-out losses (exact for linear regression, one Newton step otherwise, five folds for deep models).
+Linear regressions are averaged by their evidence instead, which says more when rows are few. Deep classifiers are
+judged by their errors.
 """
 
 from __future__ import annotations
@@ -17,18 +18,20 @@ from kinfolk import trees
 from kinfolk.afterwards.fine_tune import FineTuneAfterwards
 from kinfolk.models import LOSSES, Dense, error
 from kinfolk.privacy.gates import DataGate, Rows
-from kinfolk.solve import newton, outputs_without
+from kinfolk.solve import evidence, newton, outputs_without
 from kinfolk.types import Model, Params, Tree, Value
 
 RULES = ("aggregate", "cautious", "alone")
 STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 FOLDS = 5
+FIXED = 1e9
+"""The strength of the shared model itself as a candidate."""
 
 
 @trees.register
 @dataclass(frozen=True)
 class SelfSelect:
-    """`aggregate` averages all candidates by their leave-one-out losses: best on average. `cautious` stays alone unless
+    """`aggregate` averages all candidates by their merits: best on average. `cautious` stays alone unless
     a shared candidate wins by `margin` standard errors: fewest clients harmed. `alone` ignores the shared model.
 
     "Never worse than alone" cannot be promised: a client's own rows say nothing about directions that they do not span,
@@ -58,33 +61,37 @@ class SelfSelect:
         """The model that a client with these rows ends up with."""
         nothing = functions.init(jax.random.key(0))
         strengths = jnp.array(self.strengths, jnp.float32)
-        alone, alone_losses = self._candidates(functions, rows, nothing, strengths)
+        alone, alone_losses, alone_merits = self._candidates(functions, rows, nothing, strengths)
         best = jnp.argmin(alone_losses.sum(axis=1))
         local, local_losses = trees.row(alone, best), alone_losses[best]
         if self.rule == "alone":
             return local
-        held, held_losses = self._candidates(functions, rows, common, strengths)
-        plain = jax.vmap(lambda x, y: _score(functions, common, x, y))(rows.x, rows.y)
+        held, held_losses, held_merits = self._candidates(functions, rows, common, strengths)
+        plain = jnp.where(rows.mask, jax.vmap(lambda x, y: _score(functions, common, x, y))(rows.x, rows.y), 0)
         held = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), held, common)
         if is_linear(functions):
             held = jax.vmap(lambda one: _within(local, one, self.reach))(held)
-        held_losses = jnp.concatenate([held_losses, jnp.where(rows.mask, plain, 0)[None]])
+        held_losses = jnp.concatenate([held_losses, plain[None]])
         if self.rule == "cautious":
             winner = jnp.argmin(held_losses.sum(axis=1))
             gain = _gain(rows, local_losses - held_losses[winner], self.margin)
             return trees.choose(gain > 0, trees.row(held, winner), local)
         models = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), alone, held)
-        return _average(functions, rows, models, jnp.concatenate([alone_losses, held_losses]))
+        fixed = _merit(functions, rows, common, plain, common, jnp.float32(FIXED))
+        merits = jnp.concatenate([alone_merits, held_merits, fixed[None]])
+        if is_linear(functions):
+            return jax.tree.map(lambda leaf: jnp.tensordot(jax.nn.softmax(merits), leaf, axes=1), models)
+        return trees.row(models, jnp.argmax(merits))  # weights of deep models mean nothing on average
 
-    def _candidates(self, model: Model, rows: Rows, centre: Params, strengths: Array) -> tuple[Params, Array]:
-        """A model held near `centre` for each strength, and its losses on rows that it did not see."""
+    def _candidates(self, model: Model, rows: Rows, centre: Params, strengths: Array) -> tuple[Params, Array, Array]:
+        """For each strength a model held near `centre`, its losses on rows that it did not see, and its merit."""
         if is_linear(model):
             steps = 1 if model.outcome == "number" else 6
 
-            def one(strength: Array) -> tuple[Params, Array]:
+            def one(strength: Array) -> tuple[Params, Array, Array]:
                 fitted = newton(model, rows, centre, strength, steps)
-                outputs = outputs_without(model, rows, fitted, strength)
-                return fitted, _losses(model, rows, outputs)
+                losses = _losses(model, rows, outputs_without(model, rows, fitted, strength))
+                return fitted, losses, _merit(model, rows, fitted, losses, centre, strength)
 
         else:
             tune = FineTuneAfterwards(1.0, self.step_size, self.steps, "mean", "shared")
@@ -93,14 +100,14 @@ class SelfSelect:
             def fit(strength: Array, mask: Array) -> Params:
                 return replace(tune, strength=strength).fit(model, replace(rows, mask=mask), centre, centre)
 
-            def one(strength: Array) -> tuple[Params, Array]:
+            def one(strength: Array) -> tuple[Params, Array, Array]:
                 def without(number: Array) -> Array:
                     params = fit(strength, rows.mask & (fold != number))
                     losses = jax.vmap(lambda x, y: _score(model, params, x, y))(rows.x, rows.y)
                     return jnp.where(rows.mask & (fold == number), losses, 0)
 
                 losses = jax.lax.map(without, jnp.arange(FOLDS, dtype=jnp.int32)).sum(axis=0)
-                return fit(strength, rows.mask), losses
+                return fit(strength, rows.mask), losses, -losses.sum()
 
         return jax.lax.map(one, strengths)
 
@@ -145,16 +152,12 @@ def _within(local: Params, candidate: Params, reach: Value) -> Params:
     return trees.add(local, trees.scale(factor, away))
 
 
-def _average(model: Model, rows: Rows, models: Params, losses: Array) -> Params:
-    """All candidates, weighted by exp(-n loss / temperature); deep models are not averaged: the best one wins.
+def _merit(model: Model, rows: Rows, fitted: Params, losses: Array, centre: Params, strength: Array) -> Array:
+    """The logarithm of a candidate's weight in an average.
 
-    The temperature is that of the theory of aggregation: four times the error variance for squared errors (as the best
-    candidate estimates it), 2 for logarithmic losses.
+    A linear regression's evidence; else its left-out logarithmic losses over 2, the temperature that the theory of
+    aggregation asks for.
     """
-    totals = losses.sum(axis=1)
-    if not is_linear(model):
-        return trees.row(models, jnp.argmin(totals))
-    count = jnp.maximum(rows.mask.sum(), 1).astype(jnp.float32)
-    temperature = 4 * jnp.maximum(totals.min() / count, 1e-12) if model.outcome == "number" else jnp.float32(2)
-    weights = jax.nn.softmax(-totals / temperature)
-    return jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, axes=1), models)
+    if is_linear(model) and model.outcome == "number":
+        return evidence(model, rows, fitted, centre, strength)
+    return -losses.sum() / 2
