@@ -15,9 +15,10 @@ from kinfolk.afterwards.fine_tune import OBJECTIVES, FineTuneAfterwards
 from kinfolk.afterwards.registry import build
 from kinfolk.afterwards.self_select import SelfSelect
 from kinfolk.experiment import Afterwards, ConfigError, Experiment, Phase
+from kinfolk.privacy.choice import ExactMin, NoisyMin
 from kinfolk.privacy.gates import DataGate, Rows
 from kinfolk.privacy.levels import client_level, example_level
-from kinfolk.privacy.mechanisms import ExactMin, ExactSum, GaussianSum, NoisyMin
+from kinfolk.privacy.mechanisms import ExactSum, GaussianSum
 from kinfolk.privacy.release import PrivacyError, new_meter
 
 

@@ -1,5 +1,7 @@
 """Closed-form fits against what they stand for: the minimum, and refitting without each row."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -83,7 +85,8 @@ def test_evidence_is_the_density_of_the_targets(features: int) -> None:
         curvature = float(jax.grad(jax.grad(lambda out: models.squared_error(out, jnp.float32(0))))(jnp.float32(1)))
         spread = np.eye(8) + curvature * inputs @ inputs.T / (8 * precision)
         variance = residual @ np.linalg.solve(spread, residual) / 8
-        return multivariate_normal.logpdf(residual, cov=variance * spread)
+        scatter: Any = variance * spread
+        return float(multivariate_normal.logpdf(residual, cov=scatter))
 
     def found(precision: float) -> float:
         strength = jnp.float32(precision)

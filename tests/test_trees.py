@@ -9,7 +9,8 @@ from kinfolk.algorithms import REGISTRY
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.local import Local
 from kinfolk.algorithms.mean_regularized import MeanRegularized
-from kinfolk.privacy.mechanisms import GaussianSum, LaplaceSum, NoisyMin
+from kinfolk.privacy.choice import NoisyMin
+from kinfolk.privacy.mechanisms import GaussianSum, LaplaceSum
 
 
 def test_no_two_methods_have_the_same_structure() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +11,13 @@ import numpy as np
 
 from kinfolk import trees
 from kinfolk.jobs import Job, check_job
+from kinfolk.privacy import exact
 from kinfolk.privacy.budgets import times
-from kinfolk.privacy.clipping import GRID_STEPS
+from kinfolk.privacy.choice import Chooser
 from kinfolk.privacy.gates import CHOICE
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS
-from kinfolk.privacy.noise import rounded_normal
-from kinfolk.privacy.release import Meter, PrivacyError, Tape
+from kinfolk.privacy.mechanisms import Mechanism
+from kinfolk.privacy.release import Meter, Tape
 from kinfolk.simulation.engine import State
 
 
@@ -38,7 +38,7 @@ def with_fresh_noise(job: Job, state: State, length: int, phase: int, first: int
 
     def fresh(meter: Meter, shapes: Tape | None) -> Meter:
         values = {
-            kind: jnp.asarray(draw(kind, shape))[None, None]
+            kind: jnp.asarray(draw(kind, shape.shape))[None, None]
             for kind, shape in (shapes.values if shapes else {}).items()
         }
         tape = Tape(values, "noise") if shapes else None
@@ -50,15 +50,15 @@ def with_fresh_noise(job: Job, state: State, length: int, phase: int, first: int
             tape=tape,
         )
 
-    def draw(kind: str, shape: Any) -> np.ndarray:
-        mechanism = job.mechanism
-        noise = np.array([cost.noise_multiplier for cost in mechanism.costs()] if mechanism else [1.0])
+    def draw(kind: str, shape: tuple[int, ...]) -> np.ndarray:
+        mechanism = mechanism_of(job, kind)
+        noise = np.array([cost.noise_multiplier for cost in mechanism.costs()] or [1.0])
         counted = job.uses[phase][kind][rounds[0] - first : rounds[1] - first]
-        scales = np.repeat(noise[:, None], shape.shape[-2], axis=1)  # places that nobody uses get noise too
-        for k, column in enumerate(counted.T):
+        scales = np.repeat(noise[:, None], shape[-2], axis=1)  # places that nobody uses get noise too
+        for k, column in enumerate(counted.T if kind != CHOICE else ()):  # choices have no schedule
             factors = np.repeat(job.noise_factors(*rounds), column)
             scales[k, : len(factors)] = [times(noise[k], factor) for factor in factors]
-        return rounded_normal(GRID_STEPS * scales.reshape(*shape.shape[:-1], 1), shape.shape)
+        return exact.integers(mechanism, scales.reshape(*shape[:-1], 1), shape)
 
     own, theirs = tape_shapes(job, length)
     return replace(state, meters=fresh(state.meters, own), server=fresh(state.server, theirs))
@@ -70,9 +70,9 @@ def tape_shapes(job: Job, rounds: int) -> tuple[Tape | None, Tape | None]:
 
     def tape(kinds: tuple[str, ...], *lead: int) -> Tape | None:
         shapes = {
-            kind: jax.ShapeDtypeStruct((*lead, most[kind] * rounds, release_size(job)), jnp.int32)
+            kind: jax.ShapeDtypeStruct((*lead, most[kind] * rounds, exact.width(kind, release_size(job))), jnp.int32)
             for kind in kinds
-            if most[kind] and kind != CHOICE
+            if most[kind]
         }
         return Tape(shapes, "noise") if kinds else None  # type: ignore[arg-type]
 
@@ -86,16 +86,14 @@ def checked_for_release(job: Job, rounds: int) -> Job:
     checks = tuple(
         check_job(job.plan, algorithm, job.terms, job.clients, (one, theirs)) for algorithm in job.algorithms
     )
-    _check_grid(job)
+    for kind in {kind for uses in job.uses for kind, counts in uses.items() if counts.any()}:
+        longest = len(job.ids) if job.plan.level == "client" else int(job.federations[0].train.sizes.max())
+        exact.check_grid(mechanism_of(job, kind), longest)
     return replace(job, checks=checks)
 
 
-def _check_grid(job: Job) -> None:
-    """Sums on the integer grid must fit into 32 bits: at most 2^14 units in one sum."""
-    mechanism = job.mechanism
-    if mechanism is None:
-        return
-    longest = len(job.ids) if job.plan.level == "client" else int(job.federations[0].train.sizes.max())
-    units = min(longest, mechanism.sampling.capacity or longest)
-    if units > 2**14:
-        raise PrivacyError(f"a release sums up to {units} units exactly, and at most {2**14} fit: use smaller samples")
+def mechanism_of(job: Job, kind: str) -> Mechanism | Chooser:
+    """What makes releases of this kind."""
+    if kind == CHOICE:
+        return job.terms.choice
+    return job.terms.inbox if job.plan.level == "client" else job.terms.data

@@ -20,9 +20,10 @@ from kinfolk.building import as_sweep, build_algorithm
 from kinfolk.data.federation import Federation, from_rows
 from kinfolk.experiment import ConfigError, DataChoice, Experiment, ModelChoice, Phase, Training
 from kinfolk.jobs import Job, prepare
+from kinfolk.privacy.choice import ExactMin
 from kinfolk.privacy.gates import DataGate, Rows
 from kinfolk.privacy.levels import PrivacyLevel, example_level
-from kinfolk.privacy.mechanisms import ExactMin, ExactSum, GaussianSum, Sampling
+from kinfolk.privacy.mechanisms import ExactSum, GaussianSum, Sampling
 from kinfolk.privacy.release import PrivacyError, new_meter
 from kinfolk.simulation import engine
 from kinfolk.train import run

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from kinfolk.building import as_array, as_sweep
 from kinfolk.deploy.coordinator import Coordinator
 from kinfolk.experiment import Afterwards, Phase
 from kinfolk.jobs import prepare
-from kinfolk.privacy.release import PrivacyError
+from kinfolk.privacy.ledger import RELEASED
 from kinfolk.simulation import engine
 
 
@@ -110,9 +111,23 @@ def test_work_after_training_is_that_of_simulation(method: str, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_laplace_noise_is_that_of_simulation_and_not_for_real(tmp_path: Path) -> None:
+def test_laplace_noise_is_that_of_simulation(tmp_path: Path) -> None:
     phases = (Phase("covariance_regularized", 2, {"pattern": "group_sparse"}),)
     assert_same("covariance_regularized", "client", tmp_path, phases=phases, noise="laplace")
-    real = study_of(level="client", phases=phases, noise="laplace", seed=None, epsilon=1.0, noise_multiplier=None)
-    with pytest.raises(PrivacyError, match="no exact sampler"):
-        Coordinator(real, tmp_path / "real")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["choice", "squares"])
+def test_choices_and_laplace_noise_are_for_real_too(what: str, tmp_path: Path) -> None:
+    real: dict[str, Any] = {"seed": None, "noise_multiplier": None}
+    if what == "choice":
+        study = study_of("ifca", "example", epsilon=8.0, choice_epsilon=0.5, **real)
+    else:
+        phases = (Phase("covariance_regularized", 2, {"pattern": "group_sparse"}),)
+        study = study_of(level="client", phases=phases, noise="laplace", epsilon=1.0, **real)
+    with workers_of(study, federation_of(), tmp_path) as workers, Coordinator(study, tmp_path / "server") as server:
+        kept = play(server, workers)
+        lines = workers[0].ledger.lines if what == "choice" else server.ledger.lines
+    assert {line.noise for line in lines} == {RELEASED}
+    assert what in {line.kind for line in lines}
+    assert all(np.isfinite(leaf).all() for state in kept.values() for leaf in jax.tree.leaves(state))

@@ -312,10 +312,3 @@ def test_a_full_disk_is_a_refusal(silo: Worker, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(runs, "write_tree", full)
     assert silo.answer(request()) == REFUSAL
     assert charges(silo) == silo.program.steps  # charged, not published: over-counted, never under-counted
-
-
-@pytest.mark.slow
-def test_choices_have_no_exact_noise_yet_and_are_refused_at_the_start() -> None:
-    study = study_of("ifca", "example", seed=None, epsilon=2.0, noise_multiplier=None)
-    with pytest.raises(PrivacyError, match="exact noise"):
-        worker_of(study, federation_of(), 0, Path("nowhere"))

@@ -9,15 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import chisquare
 
 from kinfolk import jobs, models, train
 from kinfolk.data.federation import Federation, from_rows
 from kinfolk.experiment import Experiment, Phase, Training
+from kinfolk.privacy import exact
 from kinfolk.privacy.accounting import BudgetError, epsilon
+from kinfolk.privacy.choice import NoisyMin
 from kinfolk.privacy.gates import DataGate, Rows
 from kinfolk.privacy.levels import client_level, example_level
-from kinfolk.privacy.mechanisms import Cost, GaussianSum, NoisyMin
-from kinfolk.privacy.release import PrivacyError, new_meter
+from kinfolk.privacy.mechanisms import Cost, GaussianSum
+from kinfolk.privacy.release import PrivacyError, Tape, new_meter
 
 
 def choices(scores: np.ndarray, noise: float, runs: int = 200_000, bound: float = 1.0) -> np.ndarray:
@@ -106,10 +109,56 @@ def test_choices_are_free_at_client_level() -> None:
     assert job.uses[0]["update"].sum() == 30
 
 
-def test_a_release_with_private_choices_waits_for_exact_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def exact_choices(scores: np.ndarray, noise: float, runs: int, bound: float = 1.0) -> np.ndarray:
+    """The same with exact noise."""
+    mechanism = NoisyMin(jnp.float32(bound), jnp.float32(noise))
+    units, mask = jnp.asarray(scores, jnp.float32), jnp.ones(len(scores), bool)
+    numbers = exact.integers(mechanism, np.array(noise), (runs, exact.width("choice", 1)))
+
+    def choose(integers: jax.Array) -> jax.Array:
+        meter = replace(new_meter(jax.random.key(0), ("choice",)), tape=Tape({"choice": integers[None]}, "noise"))
+        return mechanism("choice", meter, lambda _, unit: unit, (), units, mask)[0]
+
+    picks = jax.jit(jax.vmap(choose))(jnp.asarray(numbers))
+    return np.bincount(np.asarray(picks), minlength=scores.shape[1]) / runs
+
+
+def test_exact_choices_follow_the_exponential_mechanism() -> None:
+    scores = np.array([[0.25, 0.875, 0.5, np.nan], [0.125, 0.25, 0.75, 0.5]])
+    expected = np.exp(-np.nan_to_num(scores, nan=1.0).sum(axis=0) / 0.5)
+    found, runs = exact_choices(scores, 0.5, 20_000), 20_000
+    assert chisquare(runs * found, runs * expected / expected.sum()).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 1e30, -5.0])
+def test_one_unit_moves_an_exact_choice_by_no_more_than_its_epsilon(odd: float) -> None:
+    scores = np.array([[0.5, 0.6], [0.2, 0.1], [odd, 0.0]])
+    with_unit, without = (exact_choices(s, 1 / 0.8, 10_000) for s in (scores, scores[:2]))
+    assert np.abs(np.log(with_unit / without)).max() <= 0.8 + 0.08
+
+
+def test_without_a_proposal_left_the_choice_does_not_depend_on_data() -> None:
+    mechanism = NoisyMin(jnp.float32(1), jnp.float32(1e-3))
+    integers = jnp.zeros((1, exact.width("choice", 1)), jnp.int32).at[:, : exact.TRIALS].set(2)
+    meter = replace(new_meter(jax.random.key(0), ("choice",)), tape=Tape({"choice": integers}, "noise"))
+    scores = jnp.array([[1.0, 0.0, 0.5]])  # the last is proposed all the time, and is not good enough
+    best, meter = mechanism("choice", meter, lambda _, unit: unit, (), scores, jnp.ones(1, bool))
+    assert int(best) == 0
+    past, _ = mechanism("choice", meter, lambda _, unit: unit, (), scores, jnp.ones(1, bool))
+    assert int(past) == -1  # the tape has ended
+    many = jnp.zeros((1, 17))
+    with pytest.raises(PrivacyError, match="at most 16 candidates"):
+        mechanism("choice", meter, lambda _, unit: unit, (), many, jnp.ones(1, bool))
+
+
+def test_a_release_with_private_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(jobs.DATASETS, "synthetic_schools", lambda scaling, test_fraction, seed: clusters())
-    with pytest.raises(PrivacyError, match="no exact noise yet"):
-        train.run(experiment(seed=None), tmp_path)
+    run = train.run(experiment(seed=None), tmp_path)
+    party = run.statement()["parties"][0]
+    assert party["releases"] == {"choice": 5, "gradient": 60}
+    assert party["epsilon"] <= 20.0
+    averaged = train.run(experiment(phases=(Phase("fedavg", 30, {"step_size": 0.3}),)), tmp_path)
+    assert run.metrics()[-1]["error"] < 0.5 * averaged.metrics()[-1]["error"]
 
 
 def test_the_account_of_a_choice() -> None:

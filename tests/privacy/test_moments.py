@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from jax import Array
 from scipy import stats
 
-from kinfolk.privacy import accounting, budgets, clipping, moments
+from kinfolk.privacy import accounting, budgets, clipping, exact, moments
+from kinfolk.privacy.choice import NoisyMin
 from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.privacy.gates import SECOND_MOMENT, SQUARES, Inbox
 from kinfolk.privacy.mechanisms import Cost, ExactSum, GaussianSum, LaplaceSum
@@ -110,16 +111,19 @@ def test_noise_has_the_stated_deviations_and_shape() -> None:
     assert stats.kstest(noise_of(laplace, "squares").ravel() / 6, "laplace").pvalue > 1e-4
 
 
-def test_exact_noise_is_added_on_the_grid() -> None:
+@pytest.mark.parametrize(
+    "mechanism",
+    [GaussianSum(np.float32(2), np.float32(1), sampled_here=False), LaplaceSum(np.float32(2), np.float32(1))],
+)
+def test_exact_noise_is_added_on_the_grid(mechanism: object) -> None:
     tape = Tape({SQUARES: jnp.asarray([[5, -3, 0, 1]], jnp.int32)}, "noise")
-    mechanism = GaussianSum(jnp.float32(2), jnp.float32(1), sampled_here=False)
     values = jnp.zeros((1, FEATURES, 1)).at[0, 1].set(30.0)
     total, _ = inbox(mechanism, jax.random.key(0), values, tape).squares()
     steps = np.asarray(total, np.float64) * GRID_STEPS / 4 - [5, -3, 0, 1]
     np.testing.assert_allclose(steps, [0, GRID_STEPS * (1 - 2**-14), 0, 0], atol=2)
 
 
-def test_laplace_noise_refuses_what_is_not_bounded_in_l1_and_exact_noise() -> None:
+def test_laplace_noise_refuses_what_is_not_bounded_in_l1() -> None:
     values = jnp.ones((2, 3, 1), jnp.float32)
     own = inbox(LaplaceSum(jnp.float32(1), jnp.float32(1)), jax.random.key(0), values)
     with pytest.raises(PrivacyError, match="second_moment"):
@@ -127,9 +131,20 @@ def test_laplace_noise_refuses_what_is_not_bounded_in_l1_and_exact_noise() -> No
     plain, present = clipping.rows(lambda _, unit: unit), jnp.ones(2, bool)
     with pytest.raises(PrivacyError, match="Laplace"):
         LaplaceSum(jnp.float32(1), jnp.float32(1))("sum", own._meter, plain, (), values, present)
-    taped = inbox(LaplaceSum(jnp.float32(1), jnp.float32(1)), jax.random.key(0), values, Tape({}, "noise"))
-    with pytest.raises(PrivacyError, match="exact sampler"):
-        taped.squares()
+
+
+def test_exact_noise_follows_the_mechanism_and_has_its_limits() -> None:
+    count, scale = 20_000, 3.0
+    for mechanism, law in ((GaussianSum(1.0, 3.0), "norm"), (LaplaceSum(1.0, 3.0), "laplace")):
+        noise = exact.integers(mechanism, np.array(scale), (count,)) / (GRID_STEPS * scale)
+        assert stats.kstest(noise, law).pvalue > 1e-4
+    exact.check_grid(LaplaceSum(1.0, 400.0), 2**14)
+    with pytest.raises(PrivacyError, match="epsilon"):
+        exact.check_grid(LaplaceSum(1.0, 450.0), 10)
+    with pytest.raises(PrivacyError, match=r"16385 units exactly.*smaller samples"):
+        exact.check_grid(LaplaceSum(1.0, 1.0), 2**14 + 1)
+    with pytest.raises(PrivacyError, match="all of a client's examples"):
+        exact.check_grid(NoisyMin(1.0, 1.0), 2**20 + 1)
 
 
 def test_laplace_and_group_costs() -> None:

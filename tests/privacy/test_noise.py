@@ -13,7 +13,7 @@ import pytest
 from scipy import special, stats
 
 from kinfolk.privacy import noise
-from kinfolk.privacy.noise import rounded_normal
+from kinfolk.privacy.noise import geometric, rounded_laplace, rounded_normal, uniform
 
 SIGN = 2**63
 
@@ -143,7 +143,7 @@ def test_bounds_hold_to_the_last_bits_of_float64() -> None:
     generator = random.Random(5)
     j = [noise.SMALL, 2**63 - 1, 2**63 - 2, 2**63 - 1025, *(int(2 ** generator.uniform(20, 63)) for _ in range(600))]
     grid = 2.0**48
-    low, high = noise._bounds(np.full(len(j), grid), np.array(j))
+    low, high = noise._bounds(noise.NORMAL, np.full(len(j), grid), np.array(j), 1)
     with mpmath.workdps(50):
         for least, largest, number in zip(low.tolist(), high.tolist(), j, strict=True):
             at_most, at_least = (grid * magnitude(mpmath.ldexp(k, -64)) for k in (number, number + 1))
@@ -188,3 +188,50 @@ def test_a_scale_beyond_int32_is_refused_with_a_remedy() -> None:
     for each in (limit * (1 + 1e-9), np.array([1.0, 1e9, 2.0])):
         with pytest.raises(ValueError, match=r"scale=.* too large.*coarser\s+grid"):
             rounded_normal(each, 3)
+
+
+@pytest.mark.parametrize("scale", [0.3, 2.0, 9.5])
+def test_laplace_cells_have_their_exact_probabilities(scale: float) -> None:
+    draws = rounded_laplace(scale, 200_000, seeded(6))
+    last = int(3 * scale + 0.5)
+    cells = np.arange(-last, last + 1)
+    edges = np.concatenate([[-np.inf], cells[:-1] + 0.5, [np.inf]])
+    counts = np.array([np.sum(np.clip(draws, -last, last) == cell) for cell in cells])
+    assert stats.chisquare(counts, draws.size * np.diff(stats.laplace.cdf(edges / scale))).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("scale", [0.3, 2.0, 9.5])
+def test_a_geometric_number_reaches_k_with_its_exact_probability(scale: float) -> None:
+    draws = geometric(scale, 200_000, seeded(7))
+    last = int(4 * scale) + 1
+    reached = np.exp(-np.arange(last + 1) / scale)
+    counts = np.bincount(np.minimum(draws, last), minlength=last + 1)
+    assert draws.min() == 0
+    assert stats.chisquare(counts, draws.size * -np.diff(np.append(reached, 0))).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("scale", [1.7, 65536 * 5.0, 2e7])
+@pytest.mark.parametrize("where", [0.0, 0.3, 2.5, 6.0])
+def test_laplace_and_geometric_numbers_are_right_beside_their_edges(scale: float, where: float) -> None:
+    """The first words are those of an edge: what float64 cannot tell is told by the next."""
+    m = int(where * scale)
+    for sampler, offset in ((rounded_laplace, 0.5), (geometric, 1.0)):
+        with mpmath.workprec(300):
+            u = mpmath.exp(-(mpmath.mpf(m) + offset) / mpmath.mpf(scale)) / 2
+            bits = int(mpmath.floor(u * mpmath.mpf(2) ** 128))
+        for step in (-2, 2):
+            source = Served([bits >> 64, (bits & (2**64 - 1)) + step])
+            assert sampler(scale, 1, source).tolist() == [m if step > 0 else m + 1]
+            assert len(source.words) == 2
+
+
+def test_geometric_numbers_beyond_int32_stay_large() -> None:
+    assert geometric(2e7, 1, Served([0, 0, 1])) > 15e8
+    assert geometric(2.8e7, 1, Served([0, 0, 0, 0, 1])) == 2**31 - 1
+
+
+def test_uniform_numbers_are_even_and_thrown_away_where_they_would_not_be() -> None:
+    draws = uniform(7, 70_000, seeded(8))
+    assert stats.chisquare(np.bincount(draws, minlength=7)).pvalue > 1e-6
+    edge = 2**63 // 7 * 7
+    assert uniform(7, 2, Served([2 * edge, 2 * (edge - 1), 2 * 9])).tolist() == [6, 2]

@@ -22,13 +22,14 @@ from jax import Array
 from kinfolk import runs
 from kinfolk.deploy.inbox_terms import count_server_uses, server_terms
 from kinfolk.deploy.program import message_shape, row_shapes
-from kinfolk.deploy.randomness import check_grid, fresh_key, fresh_meter, require_traced, tape_shapes
+from kinfolk.deploy.randomness import fresh_key, fresh_meter, require_traced, tape_shapes
 from kinfolk.deploy.study import Study
 from kinfolk.deploy.wire import WireError, pack, unpack
 from kinfolk.deploy.worker import VERSION
 from kinfolk.jobs import SERVER
 from kinfolk.privacy.calibration import budget_of
 from kinfolk.privacy.checks import RoundCheck, check_round
+from kinfolk.privacy.exact import check_grid
 from kinfolk.privacy.ledger import RELEASED, SIMULATED, Allowance, Ledger, LedgerError, Line
 from kinfolk.privacy.levels import INBOX_KINDS
 from kinfolk.privacy.mechanisms import Mechanism
@@ -227,7 +228,8 @@ class Coordinator:
         return replace(meter, uses=counts, draws=jnp.int32(self._state["draws"]), memory=self._memory)
 
     def _fresh_meter(self, phase: int, inbox: Mechanism) -> Meter:
-        meter = fresh_meter(INBOX_KINDS[self.study.level], inbox, self._tape(self.checks[phase].sizes))
+        mechanisms = dict.fromkeys(INBOX_KINDS[self.study.level], inbox)
+        meter = fresh_meter(mechanisms, self._tape(self.checks[phase].sizes))
         return replace(meter, memory=self._memory)
 
     @property

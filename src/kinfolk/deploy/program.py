@@ -13,14 +13,16 @@ import numpy as np
 from kinfolk import trees
 from kinfolk.building import as_array
 from kinfolk.deploy.policy import Policy, require_compatible
-from kinfolk.deploy.randomness import check_grid, fresh_meter, require_traced, tape_shapes
+from kinfolk.deploy.randomness import fresh_meter, require_traced, tape_shapes
 from kinfolk.deploy.study import Study
 from kinfolk.privacy.calibration import budget_of, check_deltas, terms_for
 from kinfolk.privacy.checks import RoundCheck, check_round
+from kinfolk.privacy.choice import Chooser, ExactMin
+from kinfolk.privacy.exact import check_grid
 from kinfolk.privacy.gates import CHOICE, GRADIENT, DataGate, Rows
 from kinfolk.privacy.ledger import Allowance
 from kinfolk.privacy.levels import DATA_KINDS, PrivacyLevel, Terms
-from kinfolk.privacy.mechanisms import Chooser, Cost, ExactMin, ExactSum, Mechanism, Sampling
+from kinfolk.privacy.mechanisms import Cost, ExactSum, Mechanism, Sampling
 from kinfolk.privacy.release import Meter, Tape, new_meter
 from kinfolk.simulation.layout import local_steps
 from kinfolk.simulation.rounds import client_round
@@ -87,7 +89,9 @@ class Program:
         """Fresh keys and noise for a round; in a test, the stream of simulation, gone on from these counts."""
         kinds = DATA_KINDS[self.study.level]
         if not self.policy.test_keys:
-            return fresh_meter(kinds, self.terms.at(number).data, self._tape(self.study.phase(number)))
+            terms = self.terms.at(number)
+            mechanisms = {kind: terms.choice if kind == CHOICE else terms.data for kind in kinds}
+            return fresh_meter(mechanisms, self._tape(self.study.phase(number)))
         stream = jax.random.fold_in(jax.random.fold_in(self.study.key, 1), self.slot)
         counts = {kind: jnp.int32(uses[kind]) for kind in kinds}
         return replace(new_meter(stream, kinds), uses=counts, draws=jnp.int32(draws))
@@ -170,7 +174,8 @@ def prepare_silo(study: Study, policy: Policy, rows: Rows) -> Program:
         for phase, check in enumerate(checks):
             require_traced(_of_phase(program, phase), check.client_releases)
         if not policy.test_keys:
-            check_grid(terms.data, size)
+            for mechanism in (terms.data, *((terms.choice,) if uses[CHOICE].any() else ())):
+                check_grid(mechanism, size)
     return replace(program, checks=checks)
 
 

@@ -25,9 +25,10 @@ from kinfolk.privacy.accounting import Charge
 from kinfolk.privacy.attack import Problem, Rule
 from kinfolk.privacy.budgets import Case
 from kinfolk.privacy.calibration import terms_for
+from kinfolk.privacy.choice import NoisyMin
 from kinfolk.privacy.gates import CHOICE
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, PrivacyLevel, Terms
-from kinfolk.privacy.mechanisms import Cost, GaussianSum, NoisyMin
+from kinfolk.privacy.mechanisms import Cost, GaussianSum
 from kinfolk.privacy.release import new_meter
 from kinfolk.privacy.wishart import SECOND_MOMENT, SymmetricGaussian, WishartAsPublished
 from kinfolk.simulation import engine

@@ -13,17 +13,16 @@ import numpy as np
 from kinfolk.privacy import accounting, budgets, correlated
 from kinfolk.privacy.accounting import BudgetError
 from kinfolk.privacy.budgets import Case
+from kinfolk.privacy.choice import ExactMin, NoisyMin
 from kinfolk.privacy.correlated import CorrelatedSum
 from kinfolk.privacy.gates import CHOICE, GRADIENT
 from kinfolk.privacy.levels import INBOX_KINDS, LARGEST_CLIP, SMALLEST_CLIP, Budget, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import (
     LARGEST_NOISE_MULTIPLIER,
     AdaptiveSum,
-    ExactMin,
     ExactSum,
     GaussianSum,
     LaplaceSum,
-    NoisyMin,
     Sampling,
     coin_rate,
 )

@@ -11,9 +11,10 @@ import numpy as np
 from kinfolk import models
 from kinfolk.algorithms import REGISTRY
 from kinfolk.privacy.checks import check_round
+from kinfolk.privacy.choice import ExactMin, NoisyMin
 from kinfolk.privacy.gates import Rows
 from kinfolk.privacy.levels import Terms
-from kinfolk.privacy.mechanisms import ExactMin, ExactSum, GaussianSum, NoisyMin, Sampling
+from kinfolk.privacy.mechanisms import ExactSum, GaussianSum, Sampling
 
 
 def small_terms(level: str) -> Terms:

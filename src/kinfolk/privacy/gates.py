@@ -16,7 +16,8 @@ from jax import Array
 from kinfolk import trees
 from kinfolk.models import error
 from kinfolk.privacy import clipping, moments
-from kinfolk.privacy.mechanisms import Chooser, ExactSum, LaplaceSum, Mechanism
+from kinfolk.privacy.choice import Chooser
+from kinfolk.privacy.mechanisms import ExactSum, LaplaceSum, Mechanism
 from kinfolk.privacy.release import Meter, PrivacyError
 from kinfolk.solve import newton
 

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from kinfolk import trees
+from kinfolk.privacy.choice import Chooser
 from kinfolk.privacy.gates import CHOICE, GRADIENT, MIXTURE, SECOND_MOMENT, SQUARES, UPDATE
-from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, RELATIONS, Chooser, Mechanism, NoisySum
+from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, RELATIONS, Mechanism, NoisySum
 from kinfolk.types import Value
 
 LEVELS = ("example", "client", "none")

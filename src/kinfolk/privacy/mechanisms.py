@@ -6,7 +6,6 @@ noise and sampling rate, and so its own budget.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import jax
@@ -24,8 +23,6 @@ from kinfolk.types import Tree, Value
 COIN_STEPS = 2**23
 """A coin compares a rate with a float32 uniform, which is a multiple of 1/COIN_STEPS."""
 RELATIONS = ("zero_out", "replace_one")
-AT_A_TIME = 256
-"""Units whose scores for a choice are computed together."""
 LARGEST_NOISE_MULTIPLIER = 2500.0
 """More noise than this and a release is nothing but noise; nor does it fit the integers of exact noise."""
 
@@ -119,12 +116,15 @@ def _noisy_sum(
     weights = mask.astype(jnp.float32)
     bound = clip if what.degree == 1 else clip**what.degree
     if secret.integers is not None:
-        total = what.on_grid(args, units, weights, clip)
-        return jax.tree.map(
-            lambda leaf: leaf.astype(jnp.float32) * (bound / GRID_STEPS), _shift(total, secret.integers)
-        )
+        return _exact_sum(secret.integers, what, args, (units, weights), clip)
     total = what.clipped(args, units, weights, clip)
     return _shift(total, own.noise_multiplier * bound * jax.random.normal(secret.noise, (trees.size(total),)))
+
+
+def _exact_sum(noise: Array, what: Sum, args: Tree, private: tuple[Tree, Array], clip: Array) -> Tree:
+    """A sum on the integer grid plus integer noise, as float32."""
+    total = _shift(what.on_grid(args, *private, clip), noise)
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32) * (clip**what.degree / GRID_STEPS), total)
 
 
 def _gaussian_costs(own: GaussianSum | AdaptiveSum) -> list[Cost]:
@@ -212,13 +212,13 @@ class LaplaceSum:
     ) -> tuple[Tree, Meter]:
         if not what.within_l1:
             raise PrivacyError(f"Laplace noise does not fit a release of kind={kind!r}: use noise='gaussian'")
-        if meter.tape and meter.tape.mode == "noise":
-            raise PrivacyError("Laplace noise has no exact sampler yet: use noise='gaussian', or a seed to simulate")
 
         def body(secret: Secret, private: tuple[Tree, Array], own: LaplaceSum, args: Tree) -> Tree:
             units, mask = private
-            clip = jnp.asarray(own.clip, jnp.float32)
-            total = what.clipped(args, units, mask.astype(jnp.float32), clip)
+            clip, weights = jnp.asarray(own.clip, jnp.float32), mask.astype(jnp.float32)
+            if secret.integers is not None:
+                return _exact_sum(secret.integers, what, args, (units, weights), clip)
+            total = what.clipped(args, units, weights, clip)
             noise = jax.random.laplace(secret.noise, (trees.size(total),), jnp.float32)
             return _shift(total, own.noise_multiplier * clip**what.degree * noise)
 
@@ -264,86 +264,9 @@ class ExactSum:
         return []
 
 
-def _each(function: Callable[[Tree], Array], units: Tree, count: int) -> Array:
-    """The function of every unit; of many units, some at a time, so that deep models fit into memory."""
-    if count <= AT_A_TIME:
-        return jax.vmap(function)(units)
-    return jax.lax.map(function, units, batch_size=AT_A_TIME)
-
-
-@trees.register
-@dataclass(frozen=True)
-class NoisyMin:
-    """The candidate with the smallest sum of scores, with Gumbel noise: the exponential mechanism.
-
-    A unit's score for a candidate is cut to [0, bound], and one that is not a number counts as the bound. Leaving a
-    unit out lowers all sums, by at most the bound, so noise of scale bound / epsilon gives a choice of cost epsilon
-    (twice the scale where a unit is replaced).
-    """
-
-    bound: Value
-    noise_multiplier: Value
-    """Scale of the Gumbel noise divided by the bound."""
-    relation: str = field(default="zero_out", metadata={"static": True})
-    score: str = field(default="loss", metadata={"static": True})
-    """What an example says about a candidate: its `loss`, or its `error` (0 or 1: then a bound of 1 cuts nothing)."""
-
-    def __call__(
-        self,
-        kind: str,
-        meter: Meter,
-        scores: Callable[[Tree, Tree], Array],
-        candidates: Tree,
-        units: Tree,
-        mask: Array,
-        active: Value = True,
-    ) -> tuple[Array, Meter]:
-        def body(secret: Secret, private: tuple[Tree, Array], own: NoisyMin, candidates: Tree) -> Array:
-            units, mask = private
-            each = _each(lambda unit: scores(candidates, unit), units, mask.shape[0])
-            cut = jnp.where(jnp.isnan(each), own.bound, jnp.clip(each, 0, own.bound))
-            total = jnp.where(mask[:, None], cut, 0).sum(axis=0)
-            noise = own.bound * own.noise_multiplier * jax.random.gumbel(secret.noise, total.shape, total.dtype)
-            return jnp.argmin(total - noise).astype(jnp.int32)
-
-        return release(kind, body, meter, (units, mask), self, candidates, active)
-
-    def costs(self) -> list[Cost]:
-        noise = np.atleast_1d(np.asarray(self.noise_multiplier, float))
-        return [Cost("choice", float(z), 1.0, self.relation) for z in noise]
-
-
-@trees.register
-@dataclass(frozen=True)
-class ExactMin:
-    """The candidate with the smallest sum of scores: no noise, no privacy."""
-
-    bound: Value = 1.0
-    score: str = field(default="loss", metadata={"static": True})
-
-    def __call__(
-        self,
-        kind: str,
-        meter: Meter,
-        scores: Callable[[Tree, Tree], Array],
-        candidates: Tree,
-        units: Tree,
-        mask: Array,
-        active: Value = True,
-    ) -> tuple[Array, Meter]:
-        each = _each(lambda unit: scores(candidates, unit), units, mask.shape[0])
-        best = jnp.argmin(jnp.where(mask[:, None], each, 0).sum(axis=0)).astype(jnp.int32)
-        return jnp.where(jnp.asarray(active), best, 0), meter
-
-    def costs(self) -> list[Cost]:
-        return []
-
-
 NoisySum = GaussianSum | AdaptiveSum | CorrelatedSum | LaplaceSum
 Mechanism = NoisySum | ExactSum
 """What stands at a gate: called with a kind of release, a meter, what to sum, its public arguments, the units (whose
 leading axis is the privacy unit), a mask and an `active` flag, it returns the (noisy) sum and the meter, with one more
 use if it was private. `costs` has the cost of one use for each party; it is empty when there is nothing to pay for.
 """
-Chooser = NoisyMin | ExactMin
-"""What stands at the door of a choice: like a mechanism, but it returns the number of the best candidate."""

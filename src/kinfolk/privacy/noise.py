@@ -1,16 +1,19 @@
-"""Noise of a release run: integers distributed exactly as a rounded normal variable, from the system's entropy.
+"""Noise of a release run: integers distributed exactly as rounded variables of a law, from the system's entropy.
 
 A float sample is normal only up to its last bits, and those can give data away. Here a sample is settled by its
 uniform number: 64 random bits pin down an interval of tail probabilities, hence of magnitudes. If all of it rounds to
 one integer, that is the sample; otherwise more bits are drawn until it does. Nothing is approximated, bits are only
 left undrawn. This rests on two error bounds, both far wider than what is known of the libraries: RELATIVE_ERROR for
-`scipy.special.ndtri`, and GUARD_BITS for `mpmath`'s erfc, which decides the few samples that float64 cannot.
+`scipy.special.ndtri` and NumPy's log, and GUARD_BITS for `mpmath`'s erfc and exp, which decide the few samples that
+float64 cannot.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from mpmath import libmp
@@ -20,15 +23,35 @@ Source = Callable[[int], bytes]
 """`source(n)` gives n fresh random bytes."""
 
 LARGEST = 2**31 - 1
-SIGMAS = 12
-"""A scale must leave room for this many standard deviations in an int32; 4e-33 of the mass lies beyond."""
 RELATIVE_ERROR = 1e-13
-"""Assumed of ndtri; its documented error is below 1e-15."""
+"""Assumed of ndtri and log; their documented errors are below 1e-15."""
 GUARD_BITS = 32
 """Tail probabilities are computed to twice as many bits beyond those drawn, and trusted to half as many."""
 SMALL = 2**20
 """Below this the 63 drawn bits say too little about the logarithm of the tail probability for float64."""
 BATCH = 2**16
+
+
+@dataclass(frozen=True)
+class Law:
+    """A symmetric distribution, by the magnitude x whose one-sided tail probability is u, for u up to 1/2.
+
+    The slope |dx / d log u| must be at most sqrt(pi / 2).
+    """
+
+    magnitude: Callable[[np.ndarray], np.ndarray]
+    tail: Callable[[Any, int], Any]
+    """Twice the tail probability at a magnitude, as `mpmath` numbers of so many bits."""
+    reach: int
+    """A scale must leave room for this magnitude in an int32; less than 1e-32 of the mass lies beyond."""
+
+
+NORMAL = Law(
+    lambda u: -special.ndtri(u),
+    lambda x, bits: libmp.mpf_erfc(libmp.mpf_div(x, libmp.mpf_sqrt(libmp.from_int(2), bits), bits), bits),
+    12,
+)
+LAPLACE = Law(lambda u: -np.log(2 * u), lambda x, bits: libmp.mpf_exp(libmp.mpf_neg(x), bits), 75)
 
 
 def rounded_normal(
@@ -41,23 +64,55 @@ def rounded_normal(
     >>> rounded_normal(65536.0, (2, 3)).shape
     (2, 3)
     """
-    scales = np.broadcast_to(_checked(scale), shape)
-    out = np.empty(scales.size, np.int32)
+    return _sample(NORMAL, scale, shape, source, 1).astype(np.int32)
+
+
+def rounded_laplace(
+    scale: float | np.ndarray, shape: int | tuple[int, ...], source: Source = os.urandom
+) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
+    """Like `rounded_normal`, for round(L * scale), L with density exp(-|x|) / 2."""
+    return _sample(LAPLACE, scale, shape, source, 1).astype(np.int32)
+
+
+def geometric(
+    scale: float | np.ndarray, shape: int | tuple[int, ...], source: Source = os.urandom
+) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
+    """Integers that are at least k with probability exp(-k / scale), for every k >= 0 that fits in an int32."""
+    return np.minimum(np.abs(_sample(LAPLACE, scale, shape, source, 2)), LARGEST).astype(np.int32)
+
+
+def uniform(
+    below: int, shape: int | tuple[int, ...], source: Source = os.urandom
+) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
+    """Integers from 0 to `below` - 1, each equally likely: words that would favour some are thrown away."""
+    count, found = int(np.prod(shape)), np.empty(0, np.uint64)
+    while found.size < count:
+        words = _words(source, count - found.size) >> np.uint64(1)
+        found = np.concatenate([found, words[words < np.uint64(2**63 // below * below)]])
+    return (found % np.uint64(below)).astype(np.int32).reshape(shape)
+
+
+def _sample(
+    law: Law, scale: float | np.ndarray, shape: int | tuple[int, ...], source: Source, edge: int
+) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """One sample per scale: signed magnitudes times the scale, where m stands for [m + edge/2 - 1, m + edge/2)."""
+    scales = np.broadcast_to(_checked(scale, law.reach), shape)
+    out = np.empty(scales.size, np.int64)
     for start in range(0, out.size, BATCH):
         part = slice(start, start + BATCH)
-        out[part] = _draw(scales.flat[part], source)
+        out[part] = _draw(law, scales.flat[part], source, edge)
     return out.reshape(scales.shape)
 
 
-def _checked(scale: float | np.ndarray) -> np.ndarray:
+def _checked(scale: float | np.ndarray, reach: int) -> np.ndarray:
     scales = np.asarray(scale, np.float64)
     bad = scales[~(np.isfinite(scales) & (scales > 0))]
     if bad.size:
         raise ValueError(f"scale={bad.flat[0]} must be finite and positive")
-    if scales.size and scales.max() * SIGMAS > LARGEST:
+    if scales.size and scales.max() * reach > LARGEST:
         raise ValueError(
-            f"scale={scales.max()} is too large: {SIGMAS} standard deviations must fit in an int32; use a coarser "
-            f"grid or less noise, so that scale <= {LARGEST // SIGMAS}"
+            f"scale={scales.max()} is too large: {reach} times as much must fit in an int32; use a coarser grid or "
+            f"less noise, so that scale <= {LARGEST // reach}"
         )
     return scales
 
@@ -66,37 +121,57 @@ def _words(source: Source, count: int) -> np.ndarray:
     return np.frombuffer(source(8 * count), "<u8", count)
 
 
-def _draw(scale: np.ndarray, source: Source) -> np.ndarray:
+def _draw(law: Law, scale: np.ndarray, source: Source, edge: int) -> np.ndarray:
     """One sample per scale. A word is a sign and j; the tail probability u lies in [j, j + 1) / 2**64."""
     words = _words(source, scale.size)
     j = (words & np.uint64(2**63 - 1)).astype(np.int64)
-    low, high = _bounds(scale, j)
+    low, high = _bounds(law, scale, j, edge)
     for i in np.flatnonzero((low != high) | (j < SMALL)):
-        low[i] = _resolve(float(scale[i]), int(j[i]), int(low[i]), source)
+        low[i] = _resolve(_Edges(law, float(scale[i]), edge), int(j[i]), int(low[i]), source)
     return np.where(words >> np.uint64(63), -low, low)
 
 
-def _bounds(scale: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _bounds(law: Law, scale: np.ndarray, j: np.ndarray, edge: int) -> tuple[np.ndarray, np.ndarray]:
     """The least and the largest magnitude that j leaves open; where j < SMALL only the least is meaningful.
 
-    u is known up to a factor 1 +- (2**-53 + 1/j), and |dx| <= sqrt(pi/2) |d log u| on the upper half of the normal
-    distribution. The error below is more than twice that, plus twice RELATIVE_ERROR for ndtri and the product.
+    u is known up to a factor 1 +- (2**-53 + 1/j), and |dx| <= sqrt(pi/2) |d log u|. The error below is more than twice
+    that, plus twice RELATIVE_ERROR for the magnitude and the product.
     """
     at_least_small = np.maximum(j, SMALL).astype(np.float64)
-    x = -special.ndtri(at_least_small * 2.0**-64)
+    x = law.magnitude(at_least_small * 2.0**-64)
     error = 2.0**-50 + 4 / at_least_small + 2 * RELATIVE_ERROR * x
-    low, high = np.rint(scale * np.maximum(x - error, 0)), np.rint(scale * (x + error))
+    shift = 1 - edge / 2
+    low, high = np.floor(scale * np.maximum(x - error, 0) + shift), np.floor(scale * (x + error) + shift)
     return low.astype(np.int64), high.astype(np.int64)
 
 
-def _resolve(scale: float, j: int, low: int, source: Source) -> int:
+@dataclass(frozen=True)
+class _Edges:
+    """The tail probabilities at the upper edges of the integers, for one scale."""
+
+    law: Law
+    scale: float
+    edge: int
+
+    def tail(self, m: int, bits: int) -> int:
+        """P(X * scale > m + edge/2) in units of 2**-bits, X one-sided."""
+        top, bottom = self.scale.as_integer_ratio()
+        above, below = (2 * m + self.edge) * bottom, 2 * top
+        if above >= 2 * bits * below:  # both laws' tails are below exp(-x / 2) there, less than one unit
+            return 0
+        precision = bits + GUARD_BITS
+        x = libmp.from_rational(above, below, precision)
+        return int(libmp.to_fixed(self.law.tail(x, precision), bits - 1))
+
+
+def _resolve(edges: _Edges, j: int, low: int, source: Source) -> int:
     """The least m >= low whose upper edge has a tail probability below u, drawing as many bits of u as that takes."""
     bits = 64
 
     def reaches(m: int) -> bool:
         nonlocal j, bits
         while True:
-            edge, slack = _tail(m, scale, bits + GUARD_BITS), 1 << GUARD_BITS // 2
+            edge, slack = edges.tail(m, bits + GUARD_BITS), 1 << GUARD_BITS // 2
             if edge + slack < j << GUARD_BITS:
                 return True
             if edge - slack > (j + 1) << GUARD_BITS:
@@ -111,14 +186,3 @@ def _resolve(scale: float, j: int, low: int, source: Source) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if reaches(middle) else (middle + 1, high)
     return low
-
-
-def _tail(m: int, scale: float, bits: int) -> int:
-    """P(N * scale > m + 1/2) in units of 2**-bits."""
-    top, bottom = scale.as_integer_ratio()
-    above, below = ((2 * m + 1) * bottom) ** 2, 8 * top**2
-    if above >= bits * below:  # erfc(z) <= exp(-z**2), less than one unit
-        return 0
-    precision = bits + GUARD_BITS
-    z = libmp.mpf_sqrt(libmp.from_rational(above, below, precision), precision)
-    return int(libmp.to_fixed(libmp.mpf_erfc(z, precision), bits - 1))

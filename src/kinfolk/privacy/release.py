@@ -128,6 +128,11 @@ def release(
     return released, replace(meter, uses={**meter.uses, kind: after})
 
 
+def _void(value: Array) -> Array:
+    """What is not a number, and no candidate's number either."""
+    return jnp.full_like(value, jnp.nan if jnp.issubdtype(value.dtype, jnp.floating) else -1)
+
+
 def _kind_number(kind: str) -> int:
     """A public number per kind, so that two kinds of one meter never share a stream."""
     return zlib.crc32(kind.encode())
@@ -161,8 +166,8 @@ def _bind(
         noise, coins = (jax.random.fold_in(key, uses) for key in (stream, flips))
         integers = None if numbers is None else numbers.at[uses].get(mode="clip")
         released = body(Secret(noise, coins, stream, uses, integers), units, terms, public)
-        if numbers is not None:  # running past the tape would reuse noise: fail loudly instead
-            released = trees.choose(uses < numbers.shape[0], released, trees.scale(jnp.nan, released))
+        if numbers is not None:  # running past the tape would reuse noise: nothing comes out instead
+            released = trees.choose(uses < numbers.shape[0], released, jax.tree.map(_void, released))
         return uses + active.astype(jnp.int32), trees.choose(active, released, trees.zeros_like(released))
 
     parts = (keys, meter.uses[kind], units, terms, public)

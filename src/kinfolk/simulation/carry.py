@@ -26,10 +26,11 @@ from kinfolk.algorithms import REGISTRY
 from kinfolk.algorithms.schedules import Schedule
 from kinfolk.building import build_model
 from kinfolk.experiment import ModelChoice
+from kinfolk.privacy.choice import ExactMin, NoisyMin
 from kinfolk.privacy.correlated import CorrelatedSum, Turns
 from kinfolk.privacy.gates import Rows
 from kinfolk.privacy.levels import Terms
-from kinfolk.privacy.mechanisms import AdaptiveSum, ExactMin, ExactSum, GaussianSum, LaplaceSum, NoisyMin, Sampling
+from kinfolk.privacy.mechanisms import AdaptiveSum, ExactSum, GaussianSum, LaplaceSum, Sampling
 from kinfolk.simulation import engine
 from kinfolk.simulation.engine import Clients, Plan, State
 

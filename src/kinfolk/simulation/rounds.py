@@ -6,8 +6,9 @@ from typing import Any
 
 from jax import Array
 
+from kinfolk.privacy.choice import Chooser
 from kinfolk.privacy.gates import DataGate, Inbox, Rows
-from kinfolk.privacy.mechanisms import Chooser, Mechanism
+from kinfolk.privacy.mechanisms import Mechanism
 from kinfolk.privacy.release import Meter
 from kinfolk.types import Algorithm, Message, Model, Personal, Shared
 
