@@ -13,10 +13,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+MARKS = [
+    pytest.mark.slow,
+    pytest.mark.alone,
+    pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),  # a child only asks to end with its parent
+    pytest.mark.skipif(find_spec("flwr") is None, reason="Flower is not installed: pip install 'kinfolk[flower]'"),
+]
 BOUNDS = {
     "age": (0.0, 120.0),
     "sex": (0.0, 1.0),

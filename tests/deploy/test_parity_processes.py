@@ -5,18 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import polars as pl
-import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from federations import TRAINING, federation_of, rows_of, study_of
-from processes import free_port, kinfolk, processes, wait_until
+from processes import MARKS, free_port, kinfolk, processes, wait_until
 from test_parity import simulated
 
 from kinfolk import runs, trees
@@ -28,12 +26,7 @@ from kinfolk.deploy.study import Study
 from kinfolk.experiment import Afterwards
 from kinfolk.privacy.ledger import read_lines
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.alone,
-    pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),  # a child only asks to end with its parent
-    pytest.mark.skipif(find_spec("flwr") is None, reason="Flower is not installed: pip install 'kinfolk[flower]'"),
-]
+pytestmark = MARKS
 
 
 def write_all(home: Path, study: Study, federation: Federation, port: int) -> None:

@@ -10,7 +10,6 @@ import sys
 import time
 from contextlib import ExitStack
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from processes import BOUNDS, BadLine, free_port, heart_tables, kinfolk, processes, wait_until, write_table
+from processes import BOUNDS, MARKS, BadLine, free_port, heart_tables, kinfolk, processes, wait_until, write_table
 
 from kinfolk.deploy.commands import carrier, running, supernode, write_node_secret
 from kinfolk.deploy.door import door_of
@@ -35,12 +34,7 @@ from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.privacy.mechanisms import Cost
 from kinfolk.report import write_report
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.alone,
-    pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),  # a child only asks to end with its parent
-    pytest.mark.skipif(find_spec("flwr") is None, reason="Flower is not installed: pip install 'kinfolk[flower]'"),
-]
+pytestmark = MARKS
 ROUNDS, PAID_ROUNDS, ROUND_SECONDS = 20, 6, 25.0
 LEVEL = PrivacyLevel("example", epsilon=4.0, delta=1e-4)
 
