@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -134,3 +135,11 @@ for name in ("dp_accounting", "typer", "rich", "mpmath"):
 import kinfolk, kinfolk.simulation.engine, kinfolk.simulation.layout, kinfolk.algorithms, kinfolk.models
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_package_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setattr("sys.argv", ["kinfolk", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("kinfolk", run_name="__main__")
+    assert ended.value.code == 0
+    assert "train" in capsys.readouterr().out

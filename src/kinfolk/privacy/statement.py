@@ -111,7 +111,8 @@ def _people(level: PrivacyLevel, parties: Sequence[Mapping[str, Any]]) -> dict[s
 def _counted(parties: Sequence[Mapping[str, Any]]) -> str:
     kinds = sorted({kind for party in parties for kind in party["releases"]})
     counts = {kind: [party["releases"].get(kind, 0) for party in parties] for kind in kinds}
-    return ", ".join(f"{min(n)} to {max(n)} of kind {kind}" for kind, n in counts.items()) or "none"
+    shown = {kind: f"{min(n)}" if min(n) == max(n) else f"{min(n)} to {max(n)}" for kind, n in counts.items()}
+    return ", ".join(f"{number} of kind {kind}" for kind, number in shown.items()) or "none"
 
 
 def text(result: Mapping[str, Any]) -> str:
