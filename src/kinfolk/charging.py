@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kinfolk.fresh_noise import release_size
+from kinfolk.fresh_noise import tape_bytes
 from kinfolk.jobs import Job, releases_per_round
 from kinfolk.privacy.budgets import largest
 from kinfolk.privacy.ledger import RELEASED, SIMULATED, Ledger, Line
@@ -48,8 +48,7 @@ def chunk_rounds(job: Job) -> int:
     """Rounds in a chunk: a twentieth of the run, or what noise for a release fits into memory."""
     rounds = -(-job.experiment.rounds // CHUNKS)
     if job.experiment.seed is None:
-        uses = sum(int(part.max(initial=0)) for part in job.uses[0].values())
-        rounds = min(rounds, TAPE_BYTES // max(1, 4 * uses * len(job.parties) * release_size(job)))
+        rounds = min(rounds, TAPE_BYTES // max(1, tape_bytes(job)))
     return max(1, rounds)
 
 

@@ -21,9 +21,10 @@ from kinfolk.privacy.release import Meter, Tape
 from kinfolk.simulation.engine import State
 
 
-def release_size(job: Job) -> int:
-    """The most scalars in one release."""
-    return max((size for check in job.checks for size in check.sizes.values()), default=1)
+def tape_bytes(job: Job) -> int:
+    """What the noise for one round takes in memory."""
+    shapes = (shape for tape in tape_shapes(job, 1) if tape for shape in tape.values.values())
+    return sum(int(np.prod(shape.shape)) * 4 for shape in shapes)
 
 
 def with_fresh_noise(job: Job, state: State, length: int, phase: int, first: int, rounds: tuple[int, int]) -> State:
@@ -66,13 +67,16 @@ def with_fresh_noise(job: Job, state: State, length: int, phase: int, first: int
 
 def tape_shapes(job: Job, rounds: int) -> tuple[Tape | None, Tape | None]:
     """The noise that a chunk of `rounds` needs: the clients' (clients, uses, scalars), the server's (uses, scalars)."""
-    most = {kind: max(int(part[kind].max(initial=0)) for part in job.uses) for kind in job.uses[0]}
+    sizes: dict[str, int] = {}
+    for check in job.checks:
+        sizes |= {kind: max(size, sizes.get(kind, 0)) for kind, size in check.sizes.items()}
+    most = {kind: max(1, *(int(part[kind].max(initial=0)) for part in job.uses)) for kind in sizes}
 
     def tape(kinds: tuple[str, ...], *lead: int) -> Tape | None:
         shapes = {
-            kind: jax.ShapeDtypeStruct((*lead, most[kind] * rounds, exact.width(kind, release_size(job))), jnp.int32)
+            kind: jax.ShapeDtypeStruct((*lead, most[kind] * rounds, exact.width(kind, sizes[kind])), jnp.int32)
             for kind in kinds
-            if most[kind]
+            if kind in sizes
         }
         return Tape(shapes, "noise") if kinds else None  # type: ignore[arg-type]
 

@@ -14,6 +14,7 @@ from scipy.stats import chisquare
 from kinfolk import jobs, models, train
 from kinfolk.data.federation import Federation, from_rows
 from kinfolk.experiment import Experiment, Phase, Training
+from kinfolk.fresh_noise import checked_for_release, tape_bytes
 from kinfolk.privacy import exact
 from kinfolk.privacy.accounting import BudgetError, epsilon
 from kinfolk.privacy.choice import NoisyMin
@@ -159,6 +160,17 @@ def test_a_release_with_private_choices(tmp_path: Path, monkeypatch: pytest.Monk
     assert party["epsilon"] <= 20.0
     averaged = train.run(experiment(phases=(Phase("fedavg", 30, {"step_size": 0.3}),)), tmp_path)
     assert run.metrics()[-1]["error"] < 0.5 * averaged.metrics()[-1]["error"]
+
+
+def test_what_a_release_with_choices_needs() -> None:
+    """Also where a choice is in the program and never made; and what its noise takes is counted."""
+    never = experiment(seed=None, phases=(Phase("ifca", 4, {"choosing_rounds": 0}),))
+    checked_for_release(jobs.prepare(never, [clusters()]), 2)
+    job = jobs.prepare(experiment(seed=None), [clusters()])
+    assert tape_bytes(job) == 8 * 4 * (2 * exact.TRIALS + 2 * 3)  # a choice, and two gradients of three weights
+    tiny = experiment(seed=None, privacy=example_level(20.0, 1e-4, choice_epsilon=3e-5))
+    with pytest.raises(PrivacyError, match="larger choice_epsilon"):
+        checked_for_release(jobs.prepare(tiny, [clusters()]), 2)
 
 
 def test_the_account_of_a_choice() -> None:

@@ -143,6 +143,9 @@ def test_exact_noise_follows_the_mechanism_and_has_its_limits() -> None:
         exact.check_grid(LaplaceSum(1.0, 450.0), 10)
     with pytest.raises(PrivacyError, match=r"16385 units exactly.*smaller samples"):
         exact.check_grid(LaplaceSum(1.0, 1.0), 2**14 + 1)
+    exact.check_grid(NoisyMin(1.0, 2e4), 10)
+    with pytest.raises(PrivacyError, match="choice_epsilon"):
+        exact.check_grid(NoisyMin(1.0, 3e4), 10)
     with pytest.raises(PrivacyError, match="all of a client's examples"):
         exact.check_grid(NoisyMin(1.0, 1.0), 2**20 + 1)
 

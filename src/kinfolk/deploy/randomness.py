@@ -25,9 +25,9 @@ def fresh_key() -> Array:
 def tape_shapes(kinds: tuple[str, ...], sizes: Mapping[str, int], uses: Mapping[str, int]) -> Tape | None:
     """The noise that a round may need: (most uses, scalars) for every kind of release; none where nothing is paid."""
     shapes = {
-        kind: jax.ShapeDtypeStruct((uses[kind], exact.width(kind, sizes[kind])), jnp.int32)
+        kind: jax.ShapeDtypeStruct((max(1, uses[kind]), exact.width(kind, sizes[kind])), jnp.int32)
         for kind in kinds
-        if uses.get(kind) and kind in sizes
+        if kind in sizes
     }
     return Tape(shapes, "noise") if kinds else None  # type: ignore[arg-type]
 

@@ -19,8 +19,10 @@ AT_A_TIME = 256
 SCORE_STEPS = 2**10
 """In a release run a unit's score is a whole multiple of bound / SCORE_STEPS."""
 TRIALS = 1024
-"""In a release run, how many candidates are proposed; all of them are turned down with probability below 2e-29."""
+"""In a release run, how many candidates are proposed."""
 MOST_CANDIDATES = 16
+TURNED_DOWN = (1 - 1 / MOST_CANDIDATES) ** TRIALS
+"""At most this likely are all proposals turned down; the first candidate is taken then. It comes out of delta."""
 PROPOSALS = 720720
 """The least common multiple of 1 to 16: a uniform number below it names each of up to 16 candidates evenly."""
 
@@ -73,7 +75,7 @@ class NoisyMin:
 
     def costs(self) -> list[Cost]:
         noise = np.atleast_1d(np.asarray(self.noise_multiplier, float))
-        return [Cost("choice", float(z), 1.0, self.relation) for z in noise]
+        return [Cost("choice", float(z), 1.0, self.relation, TURNED_DOWN) for z in noise]
 
 
 @trees.register

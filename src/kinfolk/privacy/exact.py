@@ -8,7 +8,7 @@ from kinfolk.privacy.choice import PROPOSALS, SCORE_STEPS, TRIALS, Chooser, Exac
 from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.privacy.gates import CHOICE
 from kinfolk.privacy.mechanisms import ExactSum, LaplaceSum, Mechanism
-from kinfolk.privacy.noise import LAPLACE, LARGEST, geometric, rounded_laplace, rounded_normal, uniform
+from kinfolk.privacy.noise import LAPLACE, LARGEST, NORMAL, geometric, rounded_laplace, rounded_normal, uniform
 from kinfolk.privacy.release import PrivacyError
 
 MOST_UNITS = 2**31 // (2 * GRID_STEPS)
@@ -36,11 +36,13 @@ def check_grid(mechanism: Mechanism | Chooser, units: int) -> None:
         return
     if isinstance(mechanism, NoisyMin):
         most, remedy = 2**30 // SCORE_STEPS, "a choice looks at all of a client's examples: use fewer"
+        steps, law, budget = SCORE_STEPS, LAPLACE, "choice_epsilon"
     else:
         units, most = min(units, mechanism.sampling.capacity or units), MOST_UNITS
         remedy = "use smaller samples"
+        steps, law, budget = GRID_STEPS, LAPLACE if isinstance(mechanism, LaplaceSum) else NORMAL, "epsilon"
     noise = max(cost.noise_multiplier for cost in mechanism.costs())
-    if isinstance(mechanism, LaplaceSum) and noise * GRID_STEPS * LAPLACE.reach > LARGEST:
-        raise PrivacyError(f"noise_multiplier={noise:g} is too much for exact Laplace noise: use a larger epsilon")
+    if noise * steps * law.reach > LARGEST:
+        raise PrivacyError(f"noise_multiplier={noise:g} does not fit into exact noise: use a larger {budget}")
     if units > most:
         raise PrivacyError(f"a release sums up to {units} units exactly, and at most {most} fit: {remedy}")
