@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from kinfolk.covariance.fits import alone, fits, solve
-from kinfolk.covariance.prior import FLOORS, Prior, group_sparse_prior, isotropic, low_rank_prior, spectra
+from kinfolk.covariance.prior import SHAPES, Prior, group_sparse_prior, isotropic, log_chances, low_rank_prior, spectra
 
 
 def rows(count: int, size: int, seed: int = 0, outputs: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -21,8 +21,8 @@ def rows(count: int, size: int, seed: int = 0, outputs: int = 1) -> tuple[np.nda
 
 def some_prior(size: int) -> Prior:
     basis, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(size, size)))
-    spikes = np.r_[[5.0, 2.0], np.zeros(size - 2)]
-    return Prior(jnp.asarray(basis, jnp.float32), jnp.asarray(spikes, jnp.float32), jnp.float32(0.5))
+    spikes = np.stack([np.r_[[5.0, 2.0], np.zeros(size - 2)], np.r_[5.0, np.zeros(size - 1)]])
+    return Prior(jnp.asarray(basis, jnp.float32), jnp.asarray(spikes, jnp.float32), jnp.array([0.5, 0.6]))
 
 
 def covariances(prior: Prior) -> list[np.ndarray]:
@@ -68,7 +68,7 @@ def test_logistic_fits_are_stationary_and_left_out_predictions_are_close() -> No
     ridge, prior = 0.5, some_prior(4)
     mask = jnp.ones(40, bool)
     found = fits(jnp.asarray(x), jnp.asarray(labels), mask, prior, ridge, logistic=True)
-    for number, covariance in list(enumerate(covariances(prior)))[:4]:
+    for number, covariance in list(enumerate(covariances(prior)))[:3]:  # those of full rank
         w = np.asarray(found.models[number, :, 0], np.float64)
         slope = x.T @ (1 / (1 + np.exp(-x @ w)) - labels[:, 0]) + ridge * np.linalg.solve(covariance, w)
         assert np.abs(slope).max() < 1e-3
@@ -89,7 +89,7 @@ def test_the_self_check_falls_back_to_training_alone() -> None:
     single = np.asarray(alone(*args, 0.05))
     spikes = np.zeros((2, 20), np.float32)
     spikes[0, :2], spikes[1, 15:] = 10, 10
-    right, wrong = (Prior(jnp.eye(20), jnp.asarray(s), jnp.float32(0.1)) for s in spikes)
+    right, wrong = (Prior(jnp.eye(20), jnp.asarray(s)[None], jnp.array([0.1])) for s in spikes)
     helped, kept = (np.asarray(solve(*args, prior, 0.05)) for prior in (right, wrong))
     assert np.linalg.norm(helped[:, 0] - truth) < 0.7 * np.linalg.norm(single[:, 0] - truth)
     assert np.linalg.norm(kept[:, 0] - truth) <= 1.05 * np.linalg.norm(single[:, 0] - truth)
@@ -106,16 +106,16 @@ def test_pure_noise_shows_nothing_and_strong_directions_are_found() -> None:
     flat = clients / size * np.eye(size)
     low_rank = jax.jit(low_rank_prior)
     seen = [
-        bool(low_rank(jnp.asarray(flat + noise(size, deviation, s), jnp.float32), deviation, clients).informative)
+        bool(low_rank(jnp.asarray(flat + noise(size, deviation, s), jnp.float32), deviation, clients).spikes[0].any())
         for s in range(200)
     ]
     assert sum(seen) <= 3
     signal = flat + np.diag(np.r_[[120.0, 80.0], np.zeros(size - 2)])
     found = low_rank(jnp.asarray(signal + noise(size, deviation, 1), jnp.float32), deviation, clients)
-    assert int((found.spikes > 0).sum()) == 2
+    assert (found.spikes > 0).sum(axis=1)[:3].tolist() == [2, 1, 2]
     assert np.abs(np.asarray(found.basis)[:2, :2]).max(axis=0).min() > 0.95
-    assert float(found.spikes[0]) == pytest.approx(120, rel=0.2)
-    assert float(found.bulk) == pytest.approx(20, rel=0.2)
+    assert float(found.spikes[0, 0]) == pytest.approx(120, rel=0.2)
+    assert float(found.bulk[0]) == pytest.approx(20, rel=0.2)
 
 
 def test_features_that_stand_out_are_found_under_either_noise() -> None:
@@ -124,13 +124,17 @@ def test_features_that_stand_out_are_found_under_either_noise() -> None:
     generator = np.random.default_rng(0)
     for laplace, draw in ((False, generator.normal), (True, generator.laplace)):
         found = group_sparse_prior(jnp.asarray(squares + 8 * draw(size=30), jnp.float32), 8.0, 320, laplace)
-        assert np.flatnonzero(np.asarray(found.spikes))[:4].tolist() == [0, 1, 2, 3]
-        assert int((found.spikes > 0).sum()) <= 6
+        assert np.flatnonzero(np.asarray(found.spikes[0]))[:4].tolist() == [0, 1, 2, 3]
+        assert int((found.spikes[0] > 0).sum()) <= 6
+        assert np.flatnonzero(np.asarray(found.spikes[3])).tolist() == [0, 1, 2, 3]
 
 
-def test_candidate_priors_have_mean_variance_one_and_begin_with_the_isotropic_one() -> None:
+def test_candidate_priors_have_the_variance_they_say_and_begin_with_the_isotropic_one() -> None:
     bulks, spikes = spectra(some_prior(6))
-    assert bulks.shape == (len(FLOORS) + 1,)
-    np.testing.assert_allclose(bulks + spikes.sum(axis=1) / 6, 1, rtol=1e-5)
+    variances = [1.0] + 2 * [variance for _, variance in SHAPES]
+    np.testing.assert_allclose(bulks + spikes.sum(axis=1) / 6, variances, rtol=1e-5)
     assert (float(bulks[0]), float(jnp.abs(spikes[0]).max())) == (1, 0)
     np.testing.assert_array_equal(spectra(isotropic(6))[0], 1)
+    chances = np.exp(log_chances(len(bulks)))
+    split = [chances[:1], chances[1 : len(SHAPES) + 1], chances[len(SHAPES) + 1 :]]
+    np.testing.assert_allclose([part.sum() for part in split], 1, rtol=1e-5)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.covariance.prior import Prior, spectra
+from kinfolk.covariance.prior import Prior, log_chances, spectra
 from kinfolk.solve import eliminate
 from kinfolk.types import Value
 
@@ -41,9 +41,7 @@ def solve(x: Array, y: Array, mask: Array, prior: Prior, ridge: Value, logistic:
     `ridge` is the noise variance divided by the prior variance (squared loss), or 1 / the prior variance (logistic).
     """
     found = fits(x, y, mask, prior, ridge, logistic)
-    count = found.evidence.shape[0]
-    handicap = jnp.where(jnp.arange(count) > 0, jnp.log(jnp.float32(count - 1)), 0)  # alone: as likely as all others
-    shares = jax.nn.softmax(found.evidence - handicap)
+    shares = jax.nn.softmax(found.evidence + log_chances(found.evidence.shape[0]))
     average = jnp.einsum("c,cdo->do", shares, found.models)
     missed = jnp.square(jnp.einsum("c,cno->no", shares, found.left_out)).sum()
     better = prior.informative & (missed < jnp.square(found.left_out[0]).sum())

@@ -76,13 +76,13 @@ def in_chunks(
 ) -> list[np.ndarray]:
     """Models of very many clients: two passes over chunks of them, so that memory is one chunk's and d x d.
 
-    Between the passes the released prior is cut to the directions that stand out, which is public and saves most work.
+    Between the passes the released prior is cut to the directions that are kept, which is public and saves most work.
     """
     moment, clients = jnp.zeros((), jnp.float32), 0
     for number in range(chunks):
         models = models_alone(rows_of(number), ridge)
         moment, clients = moment + moment_of(models), clients + models.shape[0]
     prior = prior_from(key, moment, noise_multiplier, clients)
-    count = max(1, int((prior.spikes > 0).sum()))
-    prior = Prior(prior.basis[:, :count], prior.spikes[:count], prior.bulk)
+    count = max(1, int((prior.spikes > 0).sum(axis=1).max()))
+    prior = Prior(prior.basis[:, :count], prior.spikes[:, :count], prior.bulk)
     return [np.asarray(models_with(rows_of(number), prior, ridge)) for number in range(chunks)]

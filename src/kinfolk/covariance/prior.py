@@ -14,8 +14,10 @@ from jax import Array
 from kinfolk import trees
 from kinfolk.types import Value
 
-FLOORS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0)
-"""How much of the bulk a candidate prior keeps: from all of it down to the spikes alone."""
+SHAPES = ((1.0, 1.0), (0.1, 1.0), (0.01, 1.0), (0.0, 1.0), (0.0, 0.1))
+"""Of candidate priors: the share of the bulk that is kept, and the mean variance, relative to a client's own prior."""
+RANKS = (1, 2, 4, 8, 16)
+"""Candidates that keep this many of the strongest directions, whatever the noise's edge says."""
 TRACY_WIDOM = 3.27
 """99.9 % quantile of the Tracy-Widom law: what the largest eigenvalue of pure noise exceeds in a run of a thousand."""
 
@@ -23,23 +25,28 @@ TRACY_WIDOM = 3.27
 @trees.register
 @dataclass(frozen=True)
 class Prior:
-    """`basis diag(spikes) basis^T + bulk I`, up to its scale, which every client finds from its own data."""
+    """Several views of a release, each `basis diag(spikes) basis^T + bulk I`, up to a scale that every client finds.
+
+    The first view keeps what stands out of the noise, the others the strongest 1, 2, 4, ... directions: the weaker ones
+    may be noise, or the estimation error of the models, which each client sees by how well they explain its own rows.
+    """
 
     basis: Array
     """Columns are orthonormal."""
     spikes: Array
-    """Zero where nothing stands out of the noise."""
+    """(views, columns): zero where nothing is kept."""
     bulk: Array
+    """(views,)"""
 
     @property
     def informative(self) -> Array:
-        """Whether anything at all stands out."""
+        """Whether there is anything at all to try."""
         return (self.spikes > 0).any()
 
 
 def isotropic(features: int) -> Prior:
     """The prior of somebody who trains alone."""
-    return Prior(jnp.eye(features, dtype=jnp.float32), jnp.zeros(features, jnp.float32), jnp.float32(1))
+    return Prior(jnp.eye(features, dtype=jnp.float32), jnp.zeros((1, features), jnp.float32), jnp.ones(1, jnp.float32))
 
 
 def low_rank_prior(moment: Array, deviation: Value, models: Value) -> Prior:
@@ -47,50 +54,66 @@ def low_rank_prior(moment: Array, deviation: Value, models: Value) -> Prior:
 
     `deviation`: of the noise on the diagonal; off it there is 1/sqrt(2) of that. Beside directions that the clients
     share, the moment has a bulk: privacy noise (a semicircle of variance d deviation^2 / 2) around a multiple of the
-    identity, spread by the finite number of models (variance bulk^2 d / models). A direction counts if it lies beyond
-    the edge of the two together; its eigenvalue is shrunk by what noise added to it (spiked Wigner model).
+    identity, spread by the finite number of models (variance bulk^2 d / models). A direction stands out if it lies
+    beyond the edge of the two together; eigenvalues are shrunk by what noise added to them (spiked Wigner model).
     """
     size = moment.shape[0]
     values, vectors = jnp.linalg.eigh(moment)
     values, vectors = values[::-1], vectors[:, ::-1]
     left = jnp.arange(size, 0, -1, dtype=jnp.float32)
     bulk = jnp.maximum(jnp.cumsum(values[::-1])[::-1] / left, 0)  # of the eigenvalues from here on
-    variance = left * jnp.square(deviation) / 2 + jnp.square(bulk) * size / models
+    sampling = jnp.square(bulk) * size / models
+    variance = left * jnp.square(deviation) / 2 + sampling
     margin = 1 + TRACY_WIDOM * size ** (-2 / 3) / 2
     beyond = (values - bulk > 2 * margin * jnp.sqrt(variance) + bulk * size / models) & (left > 1)
     count = jnp.argmin(beyond)  # the first that does not stand out; the last never does
-    excess = jnp.square(values - bulk[count]) - 4 * variance[count]
-    spikes = jnp.where(jnp.arange(size) < count, jnp.sqrt(jnp.maximum(excess, 0)), 0)
-    return Prior(vectors, spikes, bulk[count])
+    counts = jnp.stack([count, *_ranks(size)])
+    # What stands out has left the semicircle; the strongest few may be the semicircle's own.
+    blurred = (size * jnp.square(deviation) / 2 + sampling[counts]).at[0].set(variance[count])
+    excess = jnp.square(values[None, :] - bulk[counts][:, None]) - 4 * blurred[:, None]
+    kept = jnp.arange(size)[None, :] < counts[:, None]
+    return Prior(vectors, jnp.where(kept, jnp.sqrt(jnp.maximum(excess, 0)), 0), bulk[counts])
 
 
 def group_sparse_prior(squares: Array, deviation: Value, models: Value, laplace: bool = False) -> Prior:
     """The prior behind a noisy sum of `models` squared models, one value per feature.
 
-    A feature counts if it exceeds the median by more than the largest of d pure noises is expected to, plus the same
-    for the sampling error of the models. `deviation` is the scale b of Laplace noise where `laplace` says so.
+    A feature stands out if it exceeds the median by more than the largest of d pure noises is expected to, plus the
+    same for the sampling error of the models. `deviation` is the scale b of Laplace noise where `laplace` says so.
     """
     size = squares.shape[0]
     bulk = jnp.maximum(jnp.median(squares), 0)
     largest = jnp.sqrt(2 * jnp.log(jnp.float32(size)))
     noise = deviation * (jnp.log(jnp.maximum(size / 2, 1.0)) if laplace else largest)
     sampling = bulk * jnp.sqrt(2 / jnp.asarray(models, jnp.float32)) * largest
-    excess = squares - bulk
-    spikes = jnp.where(excess > noise + sampling, excess, 0)
-    return Prior(jnp.eye(size, dtype=jnp.float32), spikes, bulk)
+    excess = jnp.maximum(squares - bulk, 0)
+    place = jnp.argsort(jnp.argsort(-squares))
+    kept = jnp.stack([excess > noise + sampling, *(place < rank for rank in _ranks(size))])
+    return Prior(jnp.eye(size, dtype=jnp.float32), jnp.where(kept, excess[None, :], 0), jnp.full(len(kept), bulk))
+
+
+def _ranks(size: int) -> list[Array]:
+    return [jnp.asarray(rank) for rank in RANKS if rank < size]
 
 
 def spectra(prior: Prior) -> tuple[Array, Array]:
-    """Candidate priors `bulk_j I + basis diag(spikes_j) basis^T`, each of mean variance 1: `(bulk_j, spikes_j)`.
+    """Candidate priors `bulk_j I + basis diag(spikes_j) basis^T`: `(bulk_j, spikes_j)`.
 
-    The first is the isotropic one, for a client that is better off alone; the others keep ever less of the bulk.
+    The first is the isotropic one of variance 1, for a client that is better off alone; then all shapes of each view.
+    A view that keeps nothing is isotropic.
     """
-    size = prior.basis.shape[0]
-    floors = jnp.asarray(FLOORS, jnp.float32) * prior.bulk
-    trace = prior.spikes.sum() + size * floors
-    scale = jnp.where(trace > 0, size / jnp.where(trace > 0, trace, 1), 0)
-    known = prior.informative
-    bulks = jnp.where(known, scale * floors, 1)
-    spikes = jnp.where(known, scale, 0)[:, None] * prior.spikes[None, :]
-    none = jnp.zeros((1, prior.spikes.shape[0]), jnp.float32)
+    size, (floor, variance) = prior.basis.shape[0], jnp.asarray(SHAPES, jnp.float32).T[:, None, :]
+    floors = floor * prior.bulk[:, None]
+    known = (prior.spikes > 0).any(axis=1)[:, None]
+    scale = variance * size / jnp.where(known, prior.spikes.sum(axis=1)[:, None] + size * floors, 1)
+    bulks = jnp.where(known, scale * floors, 1).ravel()
+    spikes = (scale[:, :, None] * prior.spikes[:, None, :]).reshape(-1, prior.spikes.shape[1])
+    none = jnp.zeros((1, prior.spikes.shape[1]), jnp.float32)
     return jnp.concatenate([jnp.ones(1, jnp.float32), bulks]), jnp.concatenate([none, spikes])
+
+
+def log_chances(candidates: int) -> Array:
+    """Of the candidates, before data: training alone, what stands out, and the strongest few are equally likely."""
+    rest = candidates - 1 - len(SHAPES)
+    groups = [1, *[len(SHAPES)] * len(SHAPES), *[rest] * rest]
+    return -jnp.log(jnp.asarray(groups, jnp.float32))
