@@ -289,8 +289,10 @@ def classes(repetitions: int) -> dict[str, Any]:
     """FEMNIST, digits and letters, with 30 % and 10 % training rows: mean AUC over writers against epsilon."""
     epsilons = (0.1, 1.0, 10.0)
     result: dict[str, Any] = {"epsilons": epsilons, "repetitions": repetitions}
-    for fraction in (0.3, 0.1):
-        result[f"{fraction:.0%}"] = classification(fraction, repetitions, epsilons, delta_for)
+    for centred in (True, False):
+        for fraction in (0.3, 0.1):
+            name = f"{fraction:.0%}, {'centred' if centred else 'as they are'}"
+            result[name] = classification(fraction, repetitions, epsilons, delta_for, centred)
     return result
 
 
