@@ -92,6 +92,19 @@ def concatenate(parts: list[Tree]) -> Tree:
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 
+def vectors(tree: Tree, axes: int = 0) -> Tree:
+    """Every leaf as a vector, or as vectors along its first `axes` axes: the form to carry through loops.
+
+    A CPU goes through one long vector several times as fast as through rows of, say, 62 numbers.
+    """
+    return jax.tree.map(lambda leaf: leaf.reshape(*leaf.shape[:axes], -1), tree)
+
+
+def shaped(tree: Tree, like: Tree, axes: int = 0) -> Tree:
+    """The way back from `vectors`: to the shapes of `like`, behind the first `axes` axes."""
+    return jax.tree.map(lambda leaf, one: leaf.reshape(*leaf.shape[:axes], *one.shape), tree, like)
+
+
 def size(tree: Tree) -> int:
     """The number of scalars in a tree."""
     return sum(leaf.size for leaf in jax.tree.leaves(tree))

@@ -36,14 +36,16 @@ def descend(
         return jax.tree.map(lambda w, centre: centre + kept * (w - centre), params, towards)
 
     def step(carry: tuple[Params, DataGate], number: Array) -> tuple[tuple[Params, DataGate], None]:
-        params, gate = carry
+        flat, gate = carry
+        params = trees.shaped(flat, first)
         active = number < gate.steps
         start = pulled(params, kept) if held else params
         gradient, gate = gate.gradient(start, active)
-        moved = trees.subtract(start, trees.scale(step_size, gradient))
-        return (trees.choose(active, moved, params) if held else moved, gate), None  # an inactive gradient is 0
+        moved = trees.subtract(trees.vectors(start), trees.scale(step_size, trees.vectors(gradient)))
+        return (trees.choose(active, moved, flat) if held else moved, gate), None  # an inactive gradient is 0
 
     if not held:
         params = pulled(params, kept ** gate.steps.astype(jnp.float32))
-    (params, gate), _ = jax.lax.scan(step, (params, gate), jnp.arange(gate.most_steps, dtype=jnp.int32))
-    return params, gate
+    first, numbers = params, jnp.arange(gate.most_steps, dtype=jnp.int32)
+    (flat, gate), _ = jax.lax.scan(step, (trees.vectors(first), gate), numbers)
+    return trees.shaped(flat, first), gate

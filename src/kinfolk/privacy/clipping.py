@@ -60,12 +60,20 @@ def rows(contribution: Callable[[Tree, Tree], Tree]) -> Sum:
         if not trees.in_turns(first):
             return jax.tree.map(lambda leaf: leaf.sum(axis=0), jax.vmap(one)(units, weights))
 
-        def add(total: Tree, own: tuple[Tree, Array]) -> tuple[Tree, None]:
-            more = lambda: trees.add(total, one(*own))  # noqa: E731
-            return jax.lax.cond(own[1] > 0, more, lambda: total) if skip else more(), None
+        shapes, flat = jax.eval_shape(lambda: trees.row(units, 0)), trees.vectors(units, 1)
 
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), first)
-        return jax.lax.scan(add, nothing, (units, weights))[0]
+        def add(total: Tree, place: tuple[Array, Array]) -> tuple[Tree, None]:
+            number, weight = place
+
+            def more() -> Tree:
+                unit = trees.shaped(trees.row(flat, number), shapes)
+                return trees.add(total, trees.vectors(one(unit, weight)))
+
+            return jax.lax.cond(weight > 0, more, lambda: total) if skip else more(), None
+
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.size, leaf.dtype), first)
+        places = jnp.arange(weights.shape[0], dtype=jnp.int32)
+        return trees.shaped(jax.lax.scan(add, nothing, (places, weights))[0], first)
 
     return Sum(
         "rows",

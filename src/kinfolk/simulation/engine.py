@@ -24,7 +24,7 @@ from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
 from kinfolk.privacy.mechanisms import Sampling
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
 from kinfolk.simulation.cohorts import Cohort, draw_cohort
-from kinfolk.simulation.mapping import over, over_clients
+from kinfolk.simulation.mapping import at_places, over, over_clients, whole_turns
 from kinfolk.simulation.rounds import client_round, server_round
 from kinfolk.types import Afterwards, Algorithm, Model, Params, Personal, Shared, Tree
 
@@ -105,11 +105,11 @@ def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, 
         personal, counted = trees.choose_rows(cohort.present, tuple(kept), (state.personal, _counted(state.meters)))
         weights, slots = clients.weights, jnp.arange(plan.clients, dtype=jnp.int32)
     else:
+        cohort = Cohort(*whole_turns(plan.model, cohort.present, cohort.index))
         slots = cohort.index
         messages, personal, counted = _gathered(plan, algorithm, terms, clients, state, number, cohort)
         weights = clients.weights.at[slots].get(mode="clip")
-    uses, draws, tape = counted
-    meters = replace(state.meters, uses=uses, draws=draws, tape=tape)
+    meters = _with_counted(state.meters, counted)
     expected = terms.inbox.sampling.rate * clients.weights
     shared, server = server_round(
         plan.level,
@@ -135,6 +135,12 @@ def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, 
 def _counted(meter: Meter) -> tuple[Tree, Array, Tree]:
     """What a client's round changes in its meter."""
     return meter.uses, meter.draws, meter.tape
+
+
+def _with_counted(meter: Meter, counted: tuple[Tree, Array, Tree]) -> Meter:
+    """The meter after a client's round."""
+    uses, draws, tape = counted
+    return replace(meter, uses=uses, draws=draws, tape=tape)
 
 
 def _client(
@@ -170,17 +176,20 @@ def _all_clients(
 def _gathered(
     plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, state: State, number: Array, cohort: Cohort
 ) -> tuple[Tree, Personal, Tree]:
-    """The cohort's rounds: gather, run, scatter. What is computed in an empty place is thrown away."""
-    (rows,), index = clients.blocks, cohort.index
-    own = _own(terms, clients, state)
+    """The cohort's rounds. What is computed in an empty place is thrown away."""
+    (rows,) = clients.blocks
+    flat = trees.vectors(state.shared)  # back in shape inside the loop only, so that vectors meet vectors there
+    kept = (state.personal, _counted(state.meters))
 
-    def of_place(slot: Array) -> tuple[Tree, Personal, Tree]:
-        taken = jax.tree.map(lambda leaf: leaf.at[slot].get(mode="clip"), (own, rows))
-        return _client(plan, plan.most_steps[0], algorithm, state.shared, number, *taken)
+    def of_client(kept: Tree, fixed: Tree) -> tuple[Tree, Tree]:
+        (personal, counted), (meter, mechanisms, size, steps, rows) = kept, fixed
+        own = (personal, _with_counted(meter, counted), mechanisms, size, steps)
+        shared = trees.shaped(flat, state.shared)
+        message, *kept = _client(plan, plan.most_steps[0], algorithm, shared, number, own, rows)
+        return message, tuple(kept)
 
-    messages, *new = over_clients(plan.model, of_place, cohort.present, index)
-    old = [state.personal, _counted(state.meters)]
-    personal, counted = jax.tree.map(lambda o, n: o.at[index].set(n, mode="drop"), old, new)
+    fixed = (state.meters, terms.own, clients.sizes, clients.steps, rows)
+    messages, (personal, counted) = at_places(plan.model, of_client, cohort.present, cohort.index, kept, fixed)
     return messages, personal, counted
 
 
@@ -195,7 +204,8 @@ def run_rounds(
 
     def one_run(algorithm: Algorithm, terms: Terms, clients: Clients, state: State) -> State:
         step = partial(one_round, plan, algorithm, terms, clients)
-        return jax.lax.fori_loop(begin, end, lambda number, state: step(state, number), state)
+        turn = lambda number, flat: trees.vectors(step(trees.shaped(flat, state), number))  # noqa: E731
+        return trees.shaped(jax.lax.fori_loop(begin, end, turn, trees.vectors(state)), state)
 
     seeds = over(plan.model, one_run, (None, None, 0, 0))
     return over(plan.model, seeds, (0, 0, None, 0))(algorithms, terms, clients, states)
