@@ -36,16 +36,17 @@ def descend(
         return jax.tree.map(lambda w, centre: centre + kept * (w - centre), params, towards)
 
     def step(carry: tuple[Params, DataGate], number: Array) -> tuple[tuple[Params, DataGate], None]:
-        flat, gate = carry
-        params = trees.shaped(flat, first)
+        carried, gate = carry
+        params = trees.shaped(carried, first)
         active = number < gate.steps
         start = pulled(params, kept) if held else params
         gradient, gate = gate.gradient(start, active)
-        moved = trees.subtract(trees.vectors(start), trees.scale(step_size, trees.vectors(gradient)))
-        return (trees.choose(active, moved, flat) if held else moved, gate), None  # an inactive gradient is 0
+        moved = trees.subtract(form(start), trees.scale(step_size, form(gradient)))
+        return (trees.choose(active, moved, carried) if held else moved, gate), None  # an inactive gradient is 0
 
     if not held:
         params = pulled(params, kept ** gate.steps.astype(jnp.float32))
     first, numbers = params, jnp.arange(gate.most_steps, dtype=jnp.int32)
-    (flat, gate), _ = jax.lax.scan(step, (trees.vectors(first), gate), numbers)
-    return trees.shaped(flat, first), gate
+    form = trees.vectors if trees.in_turns(params) else lambda tree: tree
+    (carried, gate), _ = jax.lax.scan(step, (form(first), gate), numbers)
+    return trees.shaped(carried, first), gate

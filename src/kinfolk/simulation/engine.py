@@ -24,7 +24,7 @@ from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
 from kinfolk.privacy.mechanisms import Sampling
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
 from kinfolk.simulation.cohorts import draw_cohort
-from kinfolk.simulation.mapping import at_places, over, over_clients, whole_turns
+from kinfolk.simulation.mapping import at_places, over, over_clients, takes_turns, whole_turns
 from kinfolk.simulation.rounds import client_round, server_round
 from kinfolk.types import Afterwards, Algorithm, Model, Params, Personal, Shared, Tree
 
@@ -211,6 +211,8 @@ def run_rounds(
 
     def one_run(algorithm: Algorithm, terms: Terms, clients: Clients, state: State) -> State:
         step = partial(one_round, plan, algorithm, terms, clients)
+        if not takes_turns(plan.model):
+            return jax.lax.fori_loop(begin, end, lambda number, state: step(state, number), state)
         turn = lambda number, flat: trees.vectors(step(trees.shaped(flat, state), number))  # noqa: E731
         return trees.shaped(jax.lax.fori_loop(begin, end, turn, trees.vectors(state)), state)
 

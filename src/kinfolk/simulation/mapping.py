@@ -57,6 +57,9 @@ def over(model: Model, function: Callable[..., Tree], in_axes: Sequence[int | No
 
 def over_clients(model: Model, function: Callable[..., Tree], present: Array, *rows: Tree) -> Tree:
     """The function of each client's rows, and zeros for absent clients, who cost nothing where clients take turns."""
+    if not takes_turns(model):
+        found = jax.vmap(function)(*rows)
+        return trees.choose_rows(present, found, trees.zeros_like(found))
     clients = present.shape[0]
     places = whole_turns(model, present, jnp.arange(clients, dtype=jnp.int32))
     found, _ = at_places(model, lambda _, own: (function(*own), ()), *places, (), rows)
