@@ -90,15 +90,14 @@ def test_an_absent_client_costs_nothing() -> None:
     np.testing.assert_array_equal(out, [0, 0, 4])
 
 
-def test_some_clients_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five places in turns of three: rows of absent clients stay, whoever sits in them."""
-    monkeypatch.setattr(trees, "MOST_TOGETHER", 0)
-    monkeypatch.setattr(mapping, "IN_A_TURN", 15)
+@pytest.mark.parametrize("together", [0, 10**6])
+def test_rows_are_changed_where_they_are(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five places for four clients: rows of absent clients stay, whoever sits in them."""
+    monkeypatch.setattr(trees, "MOST_TOGETHER", together)
     model, kept, fixed = models.linear(4), jnp.arange(12.0).reshape(4, 3, 1), jnp.arange(1.0, 5)
-    assert mapping.clients_in_a_turn(model) == 3
-    places = mapping.whole_turns(model, jnp.array([True, True, True, False, False]), jnp.array([3, 0, 1, 4, 4]))
+    places = jnp.array([True, True, True, False, False]), jnp.array([3, 0, 1, 4, 4])
     found, after = mapping.at_places(model, lambda k, f: (k.sum() * f, k + 100), *places, kept, fixed)
-    np.testing.assert_array_equal(found, [30 * 4, 3, 12 * 2, 0, 0, 0])
+    np.testing.assert_array_equal(found, [30 * 4, 3, 12 * 2, 0, 0])
     np.testing.assert_array_equal(after, kept + 100 * jnp.array([1.0, 1, 0, 1]).reshape(4, 1, 1))
 
 

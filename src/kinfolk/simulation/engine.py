@@ -23,8 +23,8 @@ from kinfolk.privacy.gates import DataGate, Rows
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
 from kinfolk.privacy.mechanisms import Sampling
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
-from kinfolk.simulation.cohorts import draw_cohort
-from kinfolk.simulation.mapping import at_places, over, over_clients, takes_turns, whole_turns
+from kinfolk.simulation.cohorts import Cohort, draw_cohort
+from kinfolk.simulation.mapping import at_places, over, over_clients, takes_turns
 from kinfolk.simulation.rounds import client_round, server_round
 from kinfolk.types import Afterwards, Algorithm, Model, Params, Personal, Shared, Tree
 
@@ -100,14 +100,13 @@ def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, 
     """All clients' parts of a round, then the aggregator's."""
     terms = terms.at(number)
     cohort = draw_cohort(terms.inbox.sampling, state.server.coins, number, plan.clients)
-    present = cohort.present
     if cohort.index is None:
-        messages, *kept = _all_clients(plan, algorithm, terms, clients, state, number, present)
-        personal, counted = trees.choose_rows(present, tuple(kept), (state.personal, _counted(state.meters)))
+        messages, *kept = _all_clients(plan, algorithm, terms, clients, state, number, cohort.present)
+        personal, counted = trees.choose_rows(cohort.present, tuple(kept), (state.personal, _counted(state.meters)))
         weights, slots = clients.weights, jnp.arange(plan.clients, dtype=jnp.int32)
     else:
-        present, slots = whole_turns(plan.model, cohort.present, cohort.index)
-        messages, personal, counted = _gathered(plan, algorithm, terms, clients, state, number, present, slots)
+        slots = cohort.index
+        messages, personal, counted = _gathered(plan, algorithm, terms, clients, state, number, cohort)
         weights = clients.weights.at[slots].get(mode="clip")
     meters = _with_counted(state.meters, counted)
     expected = terms.inbox.sampling.rate * clients.weights
@@ -118,7 +117,7 @@ def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, 
         messages,
         weights,
         slots,
-        present,
+        cohort.present,
         state.server,
         terms.inbox,
         expected,
@@ -174,16 +173,10 @@ def _all_clients(
 
 
 def _gathered(
-    plan: Plan,
-    algorithm: Algorithm,
-    terms: Terms,
-    clients: Clients,
-    state: State,
-    number: Array,
-    present: Array,
-    index: Array,
+    plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, state: State, number: Array, cohort: Cohort
 ) -> tuple[Tree, Personal, Tree]:
     """The cohort's rounds. What is computed in an empty place is thrown away."""
+    assert cohort.index is not None
     (rows,) = clients.blocks
     flat = trees.vectors(state.shared)  # back in shape inside the loop only, so that vectors meet vectors there
     kept = (state.personal, _counted(state.meters))
@@ -196,7 +189,7 @@ def _gathered(
         return message, tuple(kept)
 
     fixed = (state.meters, terms.own, clients.sizes, clients.steps, rows)
-    messages, (personal, counted) = at_places(plan.model, of_client, present, index, kept, fixed)
+    messages, (personal, counted) = at_places(plan.model, of_client, cohort.present, cohort.index, kept, fixed)
     return messages, personal, counted
 
 
