@@ -187,3 +187,14 @@ def test_few_releases_need_little_noise_and_still_get_enough(
     (z,) = noise_multipliers([Case(budget, delta, uses, rate)])
     assert epsilon([(Cost("gaussian", z, rate), uses)], delta) <= budget
     assert z <= 0.0501 or epsilon([(Cost("gaussian", 0.99 * z, rate), uses)], delta) > budget
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0, 7.7, 20.0])
+def test_choices_among_gaussians_are_counted_quickly_and_hardly_rounded(scale: float) -> None:
+    """Against a grid forty times as fine, which takes as much longer."""
+    paid = ((Cost("gaussian", 1.0, 0.1), 402), (Cost("choice", scale), 20))
+    fine = accounting.privacy_loss_distribution.identity(value_discretization_interval=5e-5)
+    for cost, uses in paid:
+        fine = fine.compose(accounting._repeated(cost, uses, 5e-5))
+    assert accounting._grid(paid, 1e-5) > 1e-3
+    assert accounting._pld(paid, 1e-5) == pytest.approx(fine.get_epsilon_for_delta(1e-5), rel=3e-4)

@@ -147,7 +147,7 @@ def distance(cost: Cost) -> float:
 
 @lru_cache(maxsize=4096)
 def _pld(paid: tuple[Charge, ...], delta: float) -> float:
-    grid = min(_grid(cost, uses, delta) for cost, uses in paid)
+    grid = _grid(paid, delta)
     total = privacy_loss_distribution.identity(value_discretization_interval=grid)
     for cost, uses in paid:
         total = total.compose(_repeated(cost, uses, grid))
@@ -247,12 +247,28 @@ def central_limit(cost: Cost, uses: int, delta: float) -> float:
     return max(1e-6, optimize.brentq(excess, 0.0, mu * mu / 2 + 12 * mu + 10, xtol=1e-6))  # type: ignore[type-var]
 
 
-def _grid(cost: Cost, uses: int, delta: float) -> float:
-    """A grid on which the pessimism of discretisation, about uses * grid^2 / 2, is 1e-4 of epsilon."""
-    if cost.mechanism != "gaussian":
-        return 1e-4
-    wanted = math.sqrt(2e-4 * central_limit(cost, uses, delta) / uses)
-    return float(np.clip(2.0 ** math.floor(math.log2(wanted)), 2**-14, 2**-8))
+def _grid(paid: Sequence[Charge], delta: float) -> float:
+    """A grid on which the pessimism of discretisation is about 1e-4 of epsilon.
+
+    That of Gaussians is about uses * grid^2 / 2; a private choice is rounded by nothing if its epsilon is a whole
+    number of steps.
+    """
+
+    def of(cost: Cost, uses: int) -> float:
+        wanted = math.sqrt(2e-4 * central_limit(cost, uses, delta) / uses)
+        return float(np.clip(2.0 ** math.floor(math.log2(wanted)), 2**-14, 2**-8))
+
+    choices = {_pure_epsilon(cost) for cost, _ in paid if cost.mechanism == "choice"}
+    gaussians = [of(cost, uses) for cost, uses in paid if cost.mechanism == "gaussian"]
+    if len(choices) > 1 or not gaussians or any(cost.mechanism == "laplace" for cost, _ in paid):
+        return min([1e-4, *gaussians])
+    if not choices:
+        return min(gaussians)
+    (choice,) = choices
+    steps = math.ceil(choice / min(gaussians))
+    while choice / (choice / steps) != steps:  # in float64
+        steps += 1
+    return choice / steps
 
 
 def overflow_probability(size: int, rate: float, capacity: int) -> float:
