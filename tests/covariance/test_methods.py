@@ -145,7 +145,7 @@ def test_closed_form_fits_are_refused_at_example_level_and_for_deep_models() -> 
 
 
 @pytest.mark.slow
-def test_releases_use_exact_noise(tmp_path: Path) -> None:
+def test_releases_use_exact_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = Experiment(privacy=client_level(5.0), training=FULL, phases=(Phase("empirical_bayes", 2),))
     result = train.run(experiment, tmp_path)
     assert result.statement()["epsilon"] <= 5
@@ -155,6 +155,7 @@ def test_releases_use_exact_noise(tmp_path: Path) -> None:
         privacy=client_level(5.0, noise="laplace"),
         phases=(Phase("empirical_bayes", 2, {"pattern": "group_sparse"}),),
     )
+    monkeypatch.setenv("KINFOLK_LEDGERS", str(tmp_path / "ledgers"))  # the budget of the first is spent
     statement = train.run(laplace, tmp_path / "laplace").statement()
     assert statement["epsilon"] <= 5
     assert statement["parties"][0]["releases"]["squares"] == 1
