@@ -155,7 +155,7 @@ def test_releases_use_exact_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         privacy=client_level(5.0, noise="laplace"),
         phases=(Phase("empirical_bayes", 2, {"pattern": "group_sparse"}),),
     )
-    monkeypatch.setenv("KINFOLK_LEDGERS", str(tmp_path / "ledgers"))  # the budget of the first is spent
+    monkeypatch.setenv("KINFOLK_LEDGERS", str(tmp_path / "other"))  # the budget of the first is spent
     statement = train.run(laplace, tmp_path / "laplace").statement()
     assert statement["epsilon"] <= 5
     assert statement["parties"][0]["releases"]["squares"] == 1
