@@ -14,6 +14,7 @@ from kinfolk.afterwards import AFTERWARDS
 from kinfolk.afterwards.fine_tune import OBJECTIVES, FineTuneAfterwards
 from kinfolk.afterwards.registry import build
 from kinfolk.afterwards.self_select import SelfSelect
+from kinfolk.cli_output import result_row, show_results
 from kinfolk.experiment import Afterwards, ConfigError, Experiment, Phase
 from kinfolk.privacy.choice import ExactMin, NoisyMin
 from kinfolk.privacy.gates import DataGate, Rows
@@ -101,7 +102,7 @@ def small(**changes: object) -> Experiment:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", AFTERWARDS)
-def test_a_run_ends_with_it(method: str, tmp_path: Path) -> None:
+def test_a_run_ends_with_it(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain = train.run(small(), tmp_path)
     after = train.run(small(afterwards=Afterwards(method)), tmp_path)
     assert after.statement()["epsilon"] == plain.statement()["epsilon"], "what a client does alone is free"
@@ -113,6 +114,8 @@ def test_a_run_ends_with_it(method: str, tmp_path: Path) -> None:
         assert found["clients"] == 60
         assert found["gained"] + found["lost"] <= 60
         assert found["error"] == pytest.approx(after.metrics()[-1]["error"], rel=1e-6)
+        show_results("train", [result_row(after)], as_json=False)
+        assert f"{found['gained']:g} of 60 clients gained" in capsys.readouterr().out
 
 
 def test_it_is_refused_where_models_are_published(tmp_path: Path) -> None:

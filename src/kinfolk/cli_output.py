@@ -91,6 +91,8 @@ class bar:
 def result_row(run: Any) -> dict[str, Any]:
     """A finished run in a few numbers."""
     statement, last = run.statement(), (run.metrics() or [{}])[-1]
+    chosen = run.private / "self_selection.json"
+    gains = {"self_selection": json.loads(chosen.read_text())} if chosen.exists() else {}
     return {
         "method": run.experiment().phases[-1].method,
         "run": str(run.path),
@@ -100,6 +102,7 @@ def result_row(run: Any) -> dict[str, Any]:
         "delta": statement["delta"],
         "simulated": statement["simulated"],
         "level": statement["level"],
+        **gains,
     }
 
 
@@ -120,6 +123,13 @@ def show_results(command: str, rows: list[dict[str, Any]], as_json: bool, **more
     console.print(table)
     for row in rows:
         console.print(f"{row['method']}: {row['run']}", highlight=False, markup=False, soft_wrap=True)
+        if gains := row.get("self_selection"):
+            console.print(
+                f"  against training alone {gains['gained']:g} of {gains['clients']} clients gained, {gains['lost']:g} "
+                f"lost, {gains['lost_more_than_5_percent']:g} of them more than 5 % (private: no ledger covers it)",
+                highlight=False,
+                soft_wrap=True,
+            )
 
 
 def spent(row: dict[str, Any]) -> str:

@@ -53,7 +53,7 @@ def with_fresh_noise(job: Job, state: State, length: int, phase: int, first: int
 
     def draw(kind: str, shape: tuple[int, ...]) -> np.ndarray:
         mechanism = mechanism_of(job, kind)
-        noise = np.array([cost.noise_multiplier for cost in mechanism.costs()] or [1.0])
+        noise = np.array([cost.noise_multiplier for cost in mechanism.costs()])
         counted = job.uses[phase][kind][rounds[0] - first : rounds[1] - first]
         scales = np.repeat(noise[:, None], shape[-2], axis=1)  # places that nobody uses get noise too
         for k, column in enumerate(counted.T if kind != CHOICE else ()):  # choices have no schedule

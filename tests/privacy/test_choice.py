@@ -11,17 +11,21 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from kinfolk import jobs, models, train
+from kinfolk import jobs, models, train, trees
+from kinfolk.building import as_sweep
 from kinfolk.data.federation import Federation, from_rows
+from kinfolk.deploy.randomness import fresh_meter, tape_shapes
 from kinfolk.experiment import Experiment, Phase, Training
-from kinfolk.fresh_noise import checked_for_release, tape_bytes
+from kinfolk.fresh_noise import checked_for_release, tape_bytes, with_fresh_noise
 from kinfolk.privacy import exact
 from kinfolk.privacy.accounting import BudgetError, epsilon
 from kinfolk.privacy.choice import NoisyMin
+from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.privacy.gates import DataGate, Rows
 from kinfolk.privacy.levels import client_level, example_level
 from kinfolk.privacy.mechanisms import Cost, GaussianSum
 from kinfolk.privacy.release import PrivacyError, Tape, new_meter
+from kinfolk.simulation import engine
 
 
 def choices(scores: np.ndarray, noise: float, runs: int = 200_000, bound: float = 1.0) -> np.ndarray:
@@ -171,6 +175,27 @@ def test_what_a_release_with_choices_needs() -> None:
     tiny = experiment(seed=None, privacy=example_level(20.0, 1e-4, choice_epsilon=3e-5))
     with pytest.raises(PrivacyError, match="larger choice_epsilon"):
         checked_for_release(jobs.prepare(tiny, [clusters()]), 2)
+
+
+def test_the_noise_of_a_release_is_each_mechanism_own() -> None:
+    """Drawn for a run, and for a round of a federation."""
+    job = jobs.prepare(experiment(seed=None), [clusters()])
+    state = engine.start_all(job.plan, as_sweep(job.algorithms[0]), jax.random.key(0)[None])
+    drawn = with_fresh_noise(job, state, 5, 0, 0, (0, 5)).meters.tape
+    mechanisms = {"choice": trees.row(job.terms.choice, 0), "gradient": trees.row(job.terms.data, 0)}
+    own = fresh_meter(
+        mechanisms, tape_shapes(("choice", "gradient"), {"choice": 1, "gradient": 400}, {"choice": 1, "gradient": 1})
+    )
+    assert drawn is not None
+    assert own.tape is not None
+    for tape in (drawn, own.tape):
+        thresholds = np.asarray(tape.values["choice"])[..., exact.TRIALS :]
+        assert thresholds.mean() == pytest.approx(
+            exact.SCORE_STEPS * job.terms.choice.costs()[0].noise_multiplier, rel=0.2
+        )
+    noise = np.asarray(own.tape.values["gradient"])
+    assert noise.std() == pytest.approx(GRID_STEPS * job.terms.data.costs()[0].noise_multiplier, rel=0.2)
+    assert np.asarray(drawn.values["gradient"]).std() == pytest.approx(noise.std(), rel=0.3)
 
 
 def test_the_account_of_a_choice() -> None:
