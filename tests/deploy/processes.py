@@ -77,6 +77,14 @@ def wait_until(found: Callable[[], bool], seconds: float, what: str) -> None:
         time.sleep(0.25)
 
 
+def require_success(process: subprocess.Popen[bytes], seconds: float, *logs: Path) -> None:
+    """Waits for a process; when it fails or does not end, says what was printed last."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    words = "\n".join(f"--- {path}\n{path.read_text()[-4000:]}" for path in logs)
+    assert process.returncode == 0, f"code={process.returncode} within {seconds} seconds\n{words}"
+
+
 class BadLine:
     """A TCP line that now and then hangs up, sends bytes twice, or sends old bytes again."""
 

@@ -14,7 +14,7 @@ import polars as pl
 
 sys.path.insert(0, str(Path(__file__).parent))
 from federations import TRAINING, federation_of, rows_of, study_of
-from processes import MARKS, free_port, kinfolk, processes, wait_until
+from processes import MARKS, free_port, kinfolk, processes, require_success, wait_until
 from test_parity import simulated
 
 from kinfolk import runs, trees
@@ -86,7 +86,7 @@ def test_client_level_with_the_server_killed_and_started_again(short_folder: Pat
         server.wait()
         again = start_server(home, port, short_folder)
         all_of_them.append(again)
-        assert again.wait(300) == 0, (short_folder / "server.log").read_text()
+        require_success(again, 300, *short_folder.glob("*.log"), *(home / "server").glob("*.log"))
     found, expected = server_status(home / "server"), simulated(study, federation)
     assert (found["rounds"], found["ended"]) == (3, True)
     assert len(list((home / "server" / "runs").glob("*/public"))) == 1  # the run that was begun went on

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import stat
+import subprocess
 import sys
 import threading
 import time
@@ -236,6 +238,45 @@ def test_only_the_silos_interface_is_open_to_other_machines() -> None:
 
 def test_commands_are_shown_for_a_shell() -> None:
     assert Command(("a", "b c"), {"X": "1 2"}).shown() == "env X='1 2' a 'b c'"
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="processes are watched on Linux only")
+@pytest.mark.parametrize("already", [False, True])
+def test_the_servers_app_ends_when_the_server_was_killed(already: bool) -> None:
+    server = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    words = f"from kinfolk.deploy.commands import end_with; import time; end_with({server.pid}); print(1, flush=True)"
+    if already:
+        server.kill()
+        server.wait()
+    app = subprocess.Popen([sys.executable, "-c", f"{words}; time.sleep(600)"], stdout=subprocess.PIPE)
+    assert app.stdout is not None
+    assert app.stdout.readline() == (b"" if already else b"1\n")
+    server.kill()  # and not waited for: a zombie is dead, too
+    assert app.wait(60) == 1
+    app.communicate()
+    server.communicate()
+
+
+@needs_flower
+def test_a_message_that_never_comes_does_not_hold_up_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    served, rest, tokens = threading.Event(), threading.Event(), iter(["lost", "next"])
+
+    class Node:
+        def AcquireTask(self, request: object) -> SimpleNamespace:
+            token = next(tokens, None)
+            if token is None:
+                raise SystemExit
+            return SimpleNamespace(HasField=lambda name: True, token=token)
+
+    def serve_task(address: str, token: str, door: str) -> None:
+        (served.set if token == "next" else rest.wait)()
+
+    monkeypatch.setattr(proxy, "_runtime", lambda *words: Node())
+    monkeypatch.setattr(proxy, "_serve_task", serve_task)
+    monkeypatch.setattr(proxy, "POLL", 0.01)
+    threading.Thread(target=proxy.serve_node, args=("a", b"s" * 32, "door"), daemon=True).start()
+    assert served.wait(60)
+    rest.set()
 
 
 @pytest.fixture

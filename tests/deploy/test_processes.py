@@ -17,7 +17,18 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from processes import BOUNDS, MARKS, BadLine, free_port, heart_tables, kinfolk, processes, wait_until, write_table
+from processes import (
+    BOUNDS,
+    MARKS,
+    BadLine,
+    free_port,
+    heart_tables,
+    kinfolk,
+    processes,
+    require_success,
+    wait_until,
+    write_table,
+)
 
 from kinfolk.deploy.commands import carrier, running, supernode, write_node_secret
 from kinfolk.deploy.door import door_of
@@ -114,7 +125,7 @@ def test_a_federation_survives_what_hospitals_and_networks_do(
         check_guard(home, port)
         time.sleep(3)
         start(killed, port)
-        assert server.wait(900) == 0, (short_folder / "server.log").read_text()
+        require_success(server, 900, *short_folder.glob("*.log"), *(home / "server").glob("*.log"))
         print(f"{ROUNDS} rounds in {time.monotonic() - began:.0f} s, start and harm included; {line.harm}")
         assert min(line.harm.values()) > 0
 

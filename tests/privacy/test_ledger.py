@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,6 +79,16 @@ def test_a_torn_line_is_dropped_and_the_rest_kept(tmp_path: Path) -> None:
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     with Ledger(tmp_path / "l.jsonl"), pytest.raises(LedgerError, match="in use by another process"):
         Ledger(tmp_path / "l.jsonl")
+
+
+def test_a_process_that_was_just_stopped_may_take_a_moment_to_let_go(tmp_path: Path) -> None:
+    first = Ledger(tmp_path / "l.jsonl")
+    first.charge([line()])
+    timer = threading.Timer(0.3, first.__exit__, (None, None, None))
+    timer.start()
+    with Ledger(tmp_path / "l.jsonl", wait=30.0) as second:
+        assert len(second.lines) == 1
+    timer.join()
 
 
 def test_simulated_and_real_noise_are_never_in_one_ledger(tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 import secrets
+import select
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -27,6 +29,8 @@ QUIET = {
 }
 """Flower reports nothing to anybody."""
 SECRET = "node.secret"
+FREEING = 30.0
+"""Seconds that a program which was stopped may take to end."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,27 @@ def end_with_parent() -> None:
     if sys.platform == "linux":
         stop_signal_option = 1  # PR_SET_PDEATHSIG
         ctypes.CDLL(None).prctl(stop_signal_option, signal.SIGTERM)
+
+
+def end_with(process: int) -> None:
+    """On Linux this process ends as soon as that one has, whatever it is doing; 0 is nobody.
+
+    For the server's app, which Flower starts and which would otherwise outlive a server that was killed.
+    """
+    if not process or not hasattr(os, "pidfd_open"):
+        return
+    try:
+        watched = os.pidfd_open(process)
+    except ProcessLookupError:
+        os._exit(1)
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(watched, select.POLLIN)
+        poll.poll()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager

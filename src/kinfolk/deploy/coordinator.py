@@ -20,6 +20,7 @@ import numpy as np
 from jax import Array
 
 from kinfolk import runs
+from kinfolk.deploy.commands import FREEING
 from kinfolk.deploy.inbox_terms import count_server_uses, server_terms
 from kinfolk.deploy.program import message_shape, row_shapes
 from kinfolk.deploy.randomness import fresh_key, fresh_meter, require_traced, tape_shapes
@@ -68,7 +69,7 @@ class Coordinator:
         self.terms = server_terms(study)
         self.uses = count_server_uses(study, self.terms)
         self.checks = tuple(self._check(phase) for phase in range(len(study.algorithms)))
-        self.ledger = Ledger(folder / "ledger.jsonl")
+        self.ledger = Ledger(folder / "ledger.jsonl", wait=FREEING)
         try:
             self.run, self.done, self._state = self._open(folder)
             if not any(line.run == self.run.name for line in self.ledger.lines):

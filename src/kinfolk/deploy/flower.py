@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kinfolk import runs
+from kinfolk.deploy.commands import end_with
 from kinfolk.deploy.coordinator import Coordinator
 from kinfolk.deploy.keys import node_key
 from kinfolk.deploy.proxy import ANSWER, RECORD, REQUEST
@@ -40,6 +41,7 @@ def server_app() -> ServerApp:
 def main(grid: Grid, context: Context) -> None:
     """Runs the study in the folder that the run's configuration names, from where it was left."""
     config = context.run_config
+    end_with(int(config.get("ends-with", 0)))
     folder = Path(str(config["folder"]))
     conduct(
         grid,
@@ -61,7 +63,9 @@ def conduct(grid: Grid, folder: Path, *, round_seconds: float, wait_seconds: flo
             began = time.monotonic()
             nodes = nodes_of(grid, keys)
             asked = {slot: nodes[slot] for slot in ask.cohort if slot in nodes}
-            server.take(ask, exchange(grid, asked, ask.request, str(ask.number), round_seconds))
+            answers = exchange(grid, asked, ask.request, str(ask.number), round_seconds)
+            nodes_of(grid, keys)  # fails where Flower is gone: then nobody was asked, and no round was lost
+            server.take(ask, answers)
             if study.level != "client":  # times and sizes of cohorts are secret
                 runs.append_json(server.run.private / "times.jsonl", {"seconds": round(time.monotonic() - began, 3)})
         exchange(grid, nodes_of(grid, keys), server.last_words(), "end", round_seconds)

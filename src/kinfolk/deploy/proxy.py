@@ -12,7 +12,9 @@ import os
 import socket
 import struct
 import sys
+import threading
 import time
+import traceback
 from typing import Any
 
 REFUSAL = b'{"refused": true}\n'
@@ -81,10 +83,10 @@ def client_app() -> Any:
 
 
 def serve_node(address: str, secret: bytes, door: str) -> None:
-    """Takes the SuperNode's tasks one after the other, for ever.
+    """Takes the SuperNode's tasks, for ever.
 
-    An error with a task ends this process: the SuperNode waits for a reply that will not come, and whoever keeps both
-    running starts them again.
+    Each has a thread of its own: when a server dies while it sends, the SuperNode announces a message that it never
+    gets, Flower waits for it for two hours, and the server's next message shall not wait with it.
     """
     from flwr.proto.runtime_pb2 import AcquireTaskRequest
     from flwr.supercore.constant import TaskType
@@ -100,8 +102,18 @@ def serve_node(address: str, secret: bytes, door: str) -> None:
             time.sleep(2.0)
             continue
         if found.HasField("task") and found.token:
-            _serve_task(address, found.token, door)
+            threading.Thread(target=_serve_or_end, args=(address, found.token, door), daemon=True).start()
         time.sleep(POLL)
+
+
+def _serve_or_end(address: str, token: str, door: str) -> None:
+    """An error with a task ends this process: the SuperNode waits for a reply that will not come, and whoever keeps
+    both running starts them again."""
+    try:
+        _serve_task(address, token, door)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
 
 
 def _serve_task(address: str, token: str, door: str) -> None:

@@ -40,6 +40,7 @@ clientapp = "federation_app.silo:app"
 folder = "{folder}"
 round-seconds = 600.0
 wait-seconds = 600.0
+ends-with = 0
 insecure-test-keys = {test_keys}
 """
 CONNECTION = """[superlink]

@@ -9,15 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kinfolk.deploy.commands import Command, flwr, running, superlink
+from kinfolk.deploy.commands import FREEING, Command, flwr, running, superlink
 from kinfolk.deploy.keys import node_key
 from kinfolk.deploy.study import read_study
 from kinfolk.runs import Run, RunError
 
 STARTING = 120.0
 """Seconds that a program may take to start."""
-FREEING = 30.0
-"""Seconds that a program which was stopped may take to end."""
 
 
 def known_keys(folder: Path) -> list[Path]:
@@ -25,10 +23,14 @@ def known_keys(folder: Path) -> list[Path]:
     return [folder / "keys" / f"{client}.pub" for client in read_study(folder).roster.clients]
 
 
-def server_commands(folder: Path, host: str, port: int, round_seconds: float, wait_seconds: float) -> list[Command]:
-    """In order: the SuperLink, one registration for each silo, the run."""
+def server_commands(
+    folder: Path, host: str, port: int, round_seconds: float, wait_seconds: float, ends_with: int = 0
+) -> list[Command]:
+    """In order: the SuperLink, one registration for each silo, the run, which ends with another process."""
     register = [flwr(folder, "supernode", "register", str(key), "federation") for key in known_keys(folder)]
-    times = f"round-seconds={round_seconds:.1f} wait-seconds={wait_seconds:.1f}"
+    times = f"round-seconds={round_seconds:.1f} wait-seconds={wait_seconds:.1f}" + (
+        f" ends-with={ends_with}" if ends_with else ""
+    )
     start = flwr(folder, "run", str(folder / "app"), "federation", "--stream", "--run-config", times)
     return [superlink(folder, host, port), *register, start]
 
@@ -80,7 +82,7 @@ def register(folder: Path) -> None:
 def run_server(folder: Path, host: str, port: int, round_seconds: float, wait_seconds: float) -> Run:
     """Starts everything, goes on with an unfinished run or begins one, and returns it when it has ended."""
     folder = folder.absolute()
-    link, *_, start = server_commands(folder, host, port, round_seconds, wait_seconds)
+    link, *_, start = server_commands(folder, host, port, round_seconds, wait_seconds, os.getpid())
     log = folder / "superlink.log"
     wait_until_free(port)
     with running(link, log) as process:

@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -60,9 +61,12 @@ class Allowance:
 
 
 class Ledger:
-    """A ledger file, opened for one process. Use it as a context manager."""
+    """A ledger file, opened for one process. Use it as a context manager.
 
-    def __init__(self, path: Path) -> None:
+    `wait`: for how many seconds another process may still have it open, such as one that was just stopped.
+    """
+
+    def __init__(self, path: Path, wait: float = 0.0) -> None:
         self.path = path
         self._opened = datetime.now(UTC).isoformat(timespec="seconds")  # of the process: a round's time says too much
         try:
@@ -74,7 +78,7 @@ class Ledger:
         except OSError as error:
             raise LedgerError(f"ledger {path} cannot be opened for writing: {error.strerror}") from error
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock(wait)
             self.lines, self._last = self._read()
         except BlockingIOError:
             self._file.close()
@@ -88,6 +92,17 @@ class Ledger:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._file.close()
+
+    def _lock(self, wait: float) -> None:
+        until = time.monotonic() + wait
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(0.1)
 
     def _read(self) -> tuple[list[Line], str]:
         self._file.seek(0)
