@@ -274,7 +274,8 @@ def test_a_message_that_never_comes_does_not_hold_up_the_next(monkeypatch: pytes
     monkeypatch.setattr(proxy, "_runtime", lambda *words: Node())
     monkeypatch.setattr(proxy, "_serve_task", serve_task)
     monkeypatch.setattr(proxy, "POLL", 0.01)
-    threading.Thread(target=proxy.serve_node, args=("a", b"s" * 32, "door"), daemon=True).start()
+    with pytest.raises(SystemExit):
+        proxy.serve_node("a", b"s" * 32, "door")
     assert served.wait(60)
     rest.set()
 
