@@ -90,15 +90,27 @@ def test_an_absent_client_costs_nothing() -> None:
     np.testing.assert_array_equal(out, [0, 0, 4])
 
 
-@pytest.mark.parametrize("together", [0, 10**6])
-def test_rows_are_changed_where_they_are(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("together", "at_a_time"), [(0, 1), (0, 2), (0, 10), (10**6, 1)])
+def test_rows_are_changed_where_they_are(together: int, at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five places for four clients: rows of absent clients stay, whoever sits in them."""
     monkeypatch.setattr(trees, "MOST_TOGETHER", together)
+    monkeypatch.setattr(trees, "MOST_AT_A_TIME", 5 * at_a_time)
     model, kept, fixed = models.linear(4), jnp.arange(12.0).reshape(4, 3, 1), jnp.arange(1.0, 5)
     places = jnp.array([True, True, True, False, False]), jnp.array([3, 0, 1, 4, 4])
     found, after = mapping.at_places(model, lambda k, f: (k.sum() * f, k + 100), *places, kept, fixed)
     np.testing.assert_array_equal(found, [30 * 4, 3, 12 * 2, 0, 0])
     np.testing.assert_array_equal(after, kept + 100 * jnp.array([1.0, 1, 0, 1]).reshape(4, 1, 1))
+
+
+@pytest.mark.parametrize("at_a_time", [1, 2, 10])
+@pytest.mark.parametrize("here", [[0, 1, 0, 1, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
+def test_everybodys_row_is_their_own(here: list[int], at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees, "MOST_TOGETHER", 0)
+    monkeypatch.setattr(trees, "MOST_AT_A_TIME", 5 * at_a_time)
+    present, x = jnp.array(here, bool), jnp.arange(1.0, 6)
+    found = mapping.over_clients(models.linear(4), lambda a, b: (2 * a, b[:1]), present, x, jnp.ones((5, 3)))
+    np.testing.assert_array_equal(found[0], 2 * x * jnp.array(here, x.dtype))
+    np.testing.assert_array_equal(found[1], present[:, None])
 
 
 def test_shuffled_batches_are_passes() -> None:
@@ -128,12 +140,14 @@ def test_shuffled_batches_have_no_account_at_example_level() -> None:
     assert job.terms.data.shuffled == 3  # type: ignore[union-attr]
 
 
-def test_a_sum_in_turns_equals_one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("at_a_time", [1, 4, 10])
+def test_a_sum_in_turns_equals_one_at_once(at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
     units = jax.random.normal(jax.random.key(0), (6, 7)).at[2].set(jnp.nan)
     weights, what = jnp.array([1.0, 1, 1, 0, 1, 1]), clipping.rows(lambda public, unit: public * unit)
     together = what.clipped(jnp.float32(2), units, weights, jnp.float32(1.5))
     on_grid = what.on_grid(jnp.float32(2), units, weights, jnp.float32(1.5))
     monkeypatch.setattr(trees, "MOST_TOGETHER", 0)
+    monkeypatch.setattr(trees, "MOST_AT_A_TIME", 7 * at_a_time)
     np.testing.assert_allclose(what.clipped(jnp.float32(2), units, weights, jnp.float32(1.5)), together, rtol=1e-5)
     np.testing.assert_array_equal(what.on_grid(jnp.float32(2), units, weights, jnp.float32(1.5)), on_grid)
 

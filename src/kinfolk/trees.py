@@ -18,6 +18,8 @@ Kind = TypeVar("Kind", bound=type)
 
 MOST_TOGETHER = 10_000
 """Scalars of the largest tree of which a CPU computes many side by side: larger ones would not stay in its cache."""
+MOST_AT_A_TIME = 200_000
+"""Scalars of the trees that it computes side by side when larger ones take turns."""
 
 
 def register(kind: Kind) -> Kind:
@@ -119,5 +121,14 @@ def flatten(tree: Tree) -> tuple[Array, Any]:
 
 
 def in_turns(tree: Tree) -> bool:
-    """Whether many trees like this one are quicker computed one after the other than side by side, on this machine."""
+    """Whether many trees like this one are quicker computed a few at a time than all side by side, on this machine."""
     return jax.default_backend() == "cpu" and size(tree) > MOST_TOGETHER
+
+
+def at_a_time(tree: Tree) -> int:
+    """How many trees like this one take their turn together: two cores share a long vector, and wait for a short one.
+
+    >>> at_a_time(jnp.zeros(50_000)), at_a_time(jnp.zeros(1_000_000))
+    (4, 1)
+    """
+    return max(1, MOST_AT_A_TIME // size(tree))

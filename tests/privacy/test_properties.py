@@ -90,6 +90,16 @@ def test_zero_and_small_contributions_are_left_alone() -> None:
     np.testing.assert_array_equal(SUM((), small, only(0), jnp.float32(1)), small[0])
 
 
+@pytest.mark.parametrize("clip", [1e-35, 1e-10, 1.0, 1e10, 1e35])
+def test_what_is_far_too_long_counts_as_zero(clip: float) -> None:
+    values = np.zeros((UNITS, WIDTH), np.float32)
+    values[0, 0] = np.float32(min(clip * 1e18, 3e38))
+    found = float(SUM((), values, only(0), jnp.float32(clip))[0])
+    np.testing.assert_allclose(found, min(clip, 3e38), rtol=1e-6)
+    values[0, 0] = np.float32(min(clip * 1e25, 3e38))
+    assert float(SUM((), values, only(0), jnp.float32(clip))[0]) in (0.0, found)
+
+
 def bookkeeping(model: Model) -> tuple[Callable[..., Any], Callable[..., Any]]:
     own = clipping.gradients(model)
     assert own.strategy == "book-keeping"

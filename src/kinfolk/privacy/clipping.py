@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import jax
@@ -61,19 +62,22 @@ def rows(contribution: Callable[[Tree, Tree], Tree]) -> Sum:
             return jax.tree.map(lambda leaf: leaf.sum(axis=0), jax.vmap(one)(units, weights))
 
         shapes, flat = jax.eval_shape(lambda: trees.row(units, 0)), trees.vectors(units, 1)
+        count, turn = weights.shape[0], jnp.arange(min(weights.shape[0], trees.at_a_time(first)), dtype=jnp.int32)
 
-        def add(total: Tree, place: tuple[Array, Array]) -> tuple[Tree, None]:
-            number, weight = place
+        def add(total: Tree, begin: Array) -> tuple[Tree, None]:
+            places = begin + turn
+            own = jnp.where(places < count, weights.at[places].get(mode="clip"), 0)
 
             def more() -> Tree:
-                unit = trees.shaped(trees.row(flat, number), shapes)
-                return trees.add(total, trees.vectors(one(unit, weight)))
+                some = jax.tree.map(lambda leaf: leaf.at[places].get(mode="clip"), flat)
+                found = jax.vmap(one)(trees.shaped(some, shapes, 1), own)
+                return reduce(trees.add, (trees.row(trees.vectors(found, 1), k) for k in range(turn.size)), total)
 
-            return jax.lax.cond(weight > 0, more, lambda: total) if skip else more(), None
+            return jax.lax.cond((own > 0).any(), more, lambda: total) if skip else more(), None
 
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.size, leaf.dtype), first)
-        places = jnp.arange(weights.shape[0], dtype=jnp.int32)
-        return trees.shaped(jax.lax.scan(add, nothing, (places, weights))[0], first)
+        begins = jnp.arange(0, count, turn.size, dtype=jnp.int32)
+        return trees.shaped(jax.lax.scan(add, nothing, begins)[0], first)
 
     return Sum(
         "rows",
@@ -104,12 +108,15 @@ def with_count(what: Sum) -> Sum:
 
 
 def clip_one(contribution: Tree, weight: Array, clip: Array) -> Tree:
-    """One unit's contribution times its weight, at most `clip` long; one that is not finite counts as zero.
+    """One unit's contribution times its weight, at most `clip` long; one that is not finite, or 1e19 times too long,
+    counts as zero.
 
-    Norms are taken in float32, of values divided by the largest, whatever type the contribution has.
+    Norms are taken in float32, of values divided by the clip: squares that vanish there are too small to matter.
     """
     contribution = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), contribution)
-    factor = weight * clip_factor(norm_of(contribution), clip)
+    unit = _scale(clip)
+    norm = jnp.sqrt(trees.squared_norm(trees.scale(1 / unit, contribution)))
+    factor = weight * clip_factor(norm, clip / unit)
     return jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), factor * leaf, 0), contribution)
 
 

@@ -1,7 +1,7 @@
 """One function for many clients, or for many runs: all together, or in turns where that is quicker.
 
-On a CPU the weights of one client and what is computed from them should stay in the cache, so clients with many
-weights take turns. Small models are quicker together, and on an accelerator everything is.
+On a CPU the weights of a client and what is computed from them should stay in the cache, so clients with many weights
+take turns, a few at a time. Small models are quicker together, and on an accelerator everything is.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from kinfolk import trees
 from kinfolk.models import Conv
 from kinfolk.types import Model, Tree
 
+BEYOND = 2**31 - 1
+"""A row that is beyond the last of everything: what is put there is dropped."""
+
 
 def takes_turns(model: Model) -> bool:
-    """Whether clients and runs are computed one after the other."""
+    """Whether clients and runs are computed a few at a time."""
     if any(isinstance(layer, Conv) for layer in model.layers):
         return jax.default_backend() == "cpu"
     return trees.in_turns(jax.eval_shape(model.init, jax.random.key(0)))
@@ -47,8 +50,9 @@ def over_clients(model: Model, function: Callable[..., Tree], present: Array, *r
     if not takes_turns(model):
         found = jax.vmap(function)(*rows)
         return trees.choose_rows(present, found, trees.zeros_like(found))
-    places = jnp.arange(present.shape[0], dtype=jnp.int32)
-    return at_places(model, lambda _, own: (function(*own), ()), present, places, (), rows)[0]
+    order = jnp.argsort(~present).astype(jnp.int32)
+    here = present.at[order].get()
+    return _in_turns(model, lambda _, own: (function(*own), ()), here, order, order, (), rows)[0]
 
 
 def at_places(
@@ -61,30 +65,69 @@ def at_places(
 ) -> tuple[Tree, Tree]:
     """`function(kept, fixed)` of the rows of the clients in some places: what it returns first, zeros for empty places,
     and all rows of `kept` with what it returns second put back. The client in an empty place is beyond the last.
-
-    In turns, `kept` stays where it is, one row of it is changed at a time, and all rows are vectors.
     """
-    at = lambda tree, slots: jax.tree.map(lambda leaf: leaf.at[slots].get(mode="clip"), tree)  # noqa: E731
-    put = lambda tree, slots, new: jax.tree.map(lambda o, n: o.at[slots].set(n, mode="drop"), tree, new)  # noqa: E731
     if not takes_turns(model):
-        found, new = jax.vmap(function)(at(kept, index), at(fixed, index))
-        return trees.choose_rows(present, found, trees.zeros_like(found)), put(kept, index, new)
+        found, new = jax.vmap(function)(_at(kept, index), _at(fixed, index))
+        return trees.choose_rows(present, found, trees.zeros_like(found)), _put(kept, index, new)
+    places = jnp.arange(present.shape[0], dtype=jnp.int32)
+    return _in_turns(model, function, present, index, places, kept, fixed)
 
+
+def _at(tree: Tree, slots: Array) -> Tree:
+    return jax.tree.map(lambda leaf: leaf.at[slots].get(mode="clip"), tree)
+
+
+def _put(tree: Tree, slots: Array, new: Tree) -> Tree:
+    return jax.tree.map(lambda old, rows: old.at[slots].set(rows, mode="drop", unique_indices=True), tree, new)
+
+
+def _in_turns(
+    model: Model,
+    function: Callable[[Tree, Tree], tuple[Tree, Tree]],
+    present: Array,
+    index: Array,
+    into: Array,
+    kept: Tree,
+    fixed: Tree,
+) -> tuple[Tree, Tree]:
+    """As `at_places`, a few clients at a time; what is found for a client goes into a row of its own.
+
+    `kept` stays where it is, a few rows of it are changed at a time, and all rows are vectors. A turn in which nobody
+    is present costs nothing, so those who are should come first.
+    """
+    count = present.shape[0]
     own = jax.eval_shape(lambda: trees.row((kept, fixed), 0))
     shapes, _ = jax.eval_shape(function, *own)
+    turn = jnp.arange(min(count, _at_a_time(model)), dtype=jnp.int32)
     fixed = trees.vectors(fixed, 1)
 
-    def turn(kept: Tree, place: tuple[Array, Array]) -> tuple[Tree, Tree]:
-        here, slot = place
+    def one(kept: Tree, fixed: Tree) -> tuple[Tree, Tree]:
+        return trees.vectors(function(*trees.shaped((kept, fixed), own)))
 
-        def work(kept: Tree) -> tuple[Tree, Tree]:
-            return trees.vectors(function(*trees.shaped((kept, at(fixed, slot)), own)))
+    def take(carry: tuple[Tree, Tree], begin: Array) -> tuple[tuple[Tree, Tree], None]:
+        places = begin + turn
+        here = (places < count) & present.at[places].get(mode="clip")
+        slots, rows = (jnp.where(here, a.at[places].get(mode="clip"), BEYOND) for a in (index, into))
 
-        def nothing(kept: Tree) -> tuple[Tree, Tree]:
-            return jax.tree.map(lambda leaf: jnp.zeros(leaf.size, leaf.dtype), shapes), kept
+        def work(carry: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
+            found, kept = carry
+            some = (_at(kept, slots), _at(fixed, slots))
+            if turn.size == 1:
+                more, new = jax.tree.map(lambda leaf: leaf[None], one(*trees.row(some, 0)))
+            else:
+                more, new = jax.vmap(one)(*some)
+            return _put(found, rows, more), _put(kept, slots, new)
 
-        found, new = jax.lax.cond(here, work, nothing, at(kept, slot))
-        return put(kept, slot, new), found
+        return jax.lax.cond(here.any(), work, lambda carry: carry, carry), None
 
-    kept, found = jax.lax.scan(turn, trees.vectors(kept, 1), (present, index))
-    return trees.shaped(found, shapes, 1), trees.shaped(kept, own[0], 1)
+    nothing = jax.tree.map(lambda leaf: jnp.zeros((count, leaf.size), leaf.dtype), shapes)
+    begins = jnp.arange(0, count, turn.size, dtype=jnp.int32)
+    (found, kept_rows), _ = jax.lax.scan(take, (nothing, trees.vectors(kept, 1)), begins)
+    return trees.shaped(found, shapes, 1), trees.shaped(kept_rows, own[0], 1)
+
+
+def _at_a_time(model: Model) -> int:
+    """How many clients take their turn together."""
+    if any(isinstance(layer, Conv) for layer in model.layers):
+        return 1
+    return trees.at_a_time(jax.eval_shape(model.init, jax.random.key(0)))
