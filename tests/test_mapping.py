@@ -152,6 +152,14 @@ def test_a_sum_in_turns_equals_one_at_once(at_a_time: int, monkeypatch: pytest.M
     np.testing.assert_array_equal(what.on_grid(jnp.float32(2), units, weights, jnp.float32(1.5)), on_grid)
 
 
+@pytest.mark.parametrize("together", [0, 10**6])
+def test_what_is_left_out_spoils_no_exact_sum(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees, "MOST_TOGETHER", together)
+    units = jnp.ones((3, 7)).at[1].set(jnp.nan)
+    found = clipping.rows(lambda public, unit: unit).exact((), units, jnp.array([1.0, 0, 1]))
+    np.testing.assert_array_equal(found, np.full(7, 2.0))
+
+
 def test_a_release_takes_as_long_whatever_the_coins_were(monkeypatch: pytest.MonkeyPatch) -> None:
     """A silo's answer says when it was ready, and its coins are secret: nothing is left out by a coin."""
     monkeypatch.setattr(trees, "MOST_TOGETHER", 0)

@@ -81,13 +81,18 @@ def rows(contribution: Callable[[Tree, Tree], Tree]) -> Sum:
 
     return Sum(
         "rows",
-        lambda public, units, weights: summed(public, units, lambda value, weight: trees.scale(weight, value), weights),
+        lambda public, units, weights: summed(public, units, _if_there, weights),
         lambda public, units, weights, clip: summed(public, units, lambda v, w: clip_one(v, w, clip), weights),
         lambda public, units, weights, clip: summed(
             public, units, lambda v, w: to_grid(clip_one(v, w, clip), clip), weights, skip=False
         ),
         contribution,
     )
+
+
+def _if_there(value: Tree, weight: Array) -> Tree:
+    """What is left out is zero, also where it is not finite."""
+    return jax.tree.map(lambda leaf: jnp.where(weight > 0, weight * leaf, 0), value)
 
 
 def with_count(what: Sum) -> Sum:

@@ -78,7 +78,7 @@ def _at(tree: Tree, slots: Array) -> Tree:
 
 
 def _put(tree: Tree, slots: Array, new: Tree) -> Tree:
-    return jax.tree.map(lambda old, rows: old.at[slots].set(rows, mode="drop", unique_indices=True), tree, new)
+    return jax.tree.map(lambda old, rows: old.at[slots].set(rows, mode="drop"), tree, new)
 
 
 def _in_turns(
