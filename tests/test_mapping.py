@@ -96,10 +96,32 @@ def test_rows_are_changed_where_they_are(together: int, at_a_time: int, monkeypa
     monkeypatch.setattr(trees, "MOST_TOGETHER", together)
     monkeypatch.setattr(trees, "MOST_AT_A_TIME", 5 * at_a_time)
     model, kept, fixed = models.linear(4), jnp.arange(12.0).reshape(4, 3, 1), jnp.arange(1.0, 5)
-    places = jnp.array([True, True, True, False, False]), jnp.array([3, 0, 1, 4, 4])
-    found, after = mapping.at_places(model, lambda k, f: (k.sum() * f, k + 100), *places, kept, fixed)
+    places = jnp.zeros(4, int), jnp.array([True, True, True, False, False]), jnp.array([3, 0, 1, 4, 4])
+    found, after = mapping.at_places(model, [lambda k, f: (k.sum() * f, k + 100)], *places, kept, fixed)
     np.testing.assert_array_equal(found, [30 * 4, 3, 12 * 2, 0, 0])
     np.testing.assert_array_equal(after, kept + 100 * jnp.array([1.0, 1, 0, 1]).reshape(4, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("at_a_time", "found", "after"),
+    [
+        (1, [6, 50, 4, 30, 0, 10], [2, 0, 2, 1, 2, 1]),
+        (2, [6, 50, 4, 30, 0, 10], [2, 0, 2, 1, 2, 1]),
+        (10, [60, 50, 40, 30, 0, 10], [2, 0, 2, 2, 2, 2]),
+    ],
+)
+def test_a_turn_takes_the_quickest_function_that_is_right_for_all_in_it(
+    at_a_time: int, found: list[int], after: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients 0, 2 and 4 need the second function; the others come first, so two at a time they are by themselves."""
+    monkeypatch.setattr(trees, "MOST_TOGETHER", 0)
+    monkeypatch.setattr(trees, "MOST_AT_A_TIME", 5 * at_a_time)
+    functions = [lambda kept, fixed: (fixed, kept + 1), lambda kept, fixed: (10 * fixed, kept + 2)]
+    least = jnp.array([1, 0, 1, 0, 1, 0])
+    places = jnp.array([1, 1, 1, 1, 0, 1], bool), jnp.array([5, 4, 3, 2, 9, 0])
+    out = mapping.at_places(models.linear(4), functions, least, *places, jnp.zeros(6), jnp.arange(1.0, 7))
+    np.testing.assert_array_equal(out[0], found)
+    np.testing.assert_array_equal(out[1], after)
 
 
 @pytest.mark.parametrize("at_a_time", [1, 2, 10])

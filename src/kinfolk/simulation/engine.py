@@ -175,21 +175,29 @@ def _all_clients(
 def _gathered(
     plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, state: State, number: Array, cohort: Cohort
 ) -> tuple[Tree, Personal, Tree]:
-    """The cohort's rounds. What is computed in an empty place is thrown away."""
+    """The cohort's rounds. What is computed in an empty place is thrown away.
+
+    Where clients take turns, those who take at most half of the most steps have a loop of that length.
+    """
     assert cohort.index is not None
+    most = plan.most_steps[0]
+    limits = sorted({-(-most // 2), most})
     (rows,) = clients.blocks
     flat = trees.vectors(state.shared)  # back in shape inside the loop only, so that vectors meet vectors there
     kept = (state.personal, _counted(state.meters))
 
-    def of_client(kept: Tree, fixed: Tree) -> tuple[Tree, Tree]:
+    def of_client(most_steps: int, kept: Tree, fixed: Tree) -> tuple[Tree, Tree]:
         (personal, counted), (meter, mechanisms, size, steps, rows) = kept, fixed
         own = (personal, _with_counted(meter, counted), mechanisms, size, steps)
         shared = trees.shaped(flat, state.shared)
-        message, *kept = _client(plan, plan.most_steps[0], algorithm, shared, number, own, rows)
+        message, *kept = _client(plan, most_steps, algorithm, shared, number, own, rows)
         return message, tuple(kept)
 
     fixed = (state.meters, terms.own, clients.sizes, clients.steps, rows)
-    messages, (personal, counted) = at_places(plan.model, of_client, cohort.present, cohort.index, kept, fixed)
+    functions = [partial(of_client, limit) for limit in limits]
+    least = (clients.steps > limits[0]).astype(jnp.int32)
+    places = (least, cohort.present, cohort.index)
+    messages, (personal, counted) = at_places(plan.model, functions, *places, kept, fixed)
     return messages, personal, counted
 
 

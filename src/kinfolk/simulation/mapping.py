@@ -7,6 +7,7 @@ take turns, a few at a time. Small models are quicker together, and on an accele
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -50,14 +51,15 @@ def over_clients(model: Model, function: Callable[..., Tree], present: Array, *r
     if not takes_turns(model):
         found = jax.vmap(function)(*rows)
         return trees.choose_rows(present, found, trees.zeros_like(found))
-    order = jnp.argsort(~present).astype(jnp.int32)
-    here = present.at[order].get()
-    return _in_turns(model, lambda _, own: (function(*own), ()), here, order, order, (), rows)[0]
+    everyone = jnp.arange(present.shape[0], dtype=jnp.int32)
+    one = lambda _, own: (function(*own), ())  # noqa: E731
+    return at_places(model, [one], jnp.zeros_like(everyone), present, everyone, (), rows)[0]
 
 
 def at_places(
     model: Model,
-    function: Callable[[Tree, Tree], tuple[Tree, Tree]],
+    functions: Sequence[Callable[[Tree, Tree], tuple[Tree, Tree]]],
+    least: Array,
     present: Array,
     index: Array,
     kept: Tree,
@@ -65,12 +67,13 @@ def at_places(
 ) -> tuple[Tree, Tree]:
     """`function(kept, fixed)` of the rows of the clients in some places: what it returns first, zeros for empty places,
     and all rows of `kept` with what it returns second put back. The client in an empty place is beyond the last.
+
+    The last function is right for all, and function k, which is quicker, for clients whose `least` is at most k.
     """
     if not takes_turns(model):
-        found, new = jax.vmap(function)(_at(kept, index), _at(fixed, index))
+        found, new = jax.vmap(functions[-1])(_at(kept, index), _at(fixed, index))
         return trees.choose_rows(present, found, trees.zeros_like(found)), _put(kept, index, new)
-    places = jnp.arange(present.shape[0], dtype=jnp.int32)
-    return _in_turns(model, function, present, index, places, kept, fixed)
+    return _in_turns(_at_a_time(model), functions, least, present, index, kept, fixed)
 
 
 def _at(tree: Tree, slots: Array) -> Tree:
@@ -82,35 +85,33 @@ def _put(tree: Tree, slots: Array, new: Tree) -> Tree:
 
 
 def _in_turns(
-    model: Model,
-    function: Callable[[Tree, Tree], tuple[Tree, Tree]],
+    together: int,
+    functions: Sequence[Callable[[Tree, Tree], tuple[Tree, Tree]]],
+    least: Array,
     present: Array,
     index: Array,
-    into: Array,
     kept: Tree,
     fixed: Tree,
 ) -> tuple[Tree, Tree]:
-    """As `at_places`, a few clients at a time; what is found for a client goes into a row of its own.
+    """As `at_places`, a few clients at a time: those with a quick function first, and nothing for those who are absent.
 
-    `kept` stays where it is, a few rows of it are changed at a time, and all rows are vectors. A turn in which nobody
-    is present costs nothing, so those who are should come first.
+    `kept` stays where it is, a few rows of it are changed at a time, and all rows are vectors.
     """
-    count = present.shape[0]
-    own = jax.eval_shape(lambda: trees.row((kept, fixed), 0))
-    shapes, _ = jax.eval_shape(function, *own)
-    turn = jnp.arange(min(count, _at_a_time(model)), dtype=jnp.int32)
+    count, own = present.shape[0], jax.eval_shape(lambda: trees.row((kept, fixed), 0))
+    shapes, _ = jax.eval_shape(functions[-1], *own)
+    turn = jnp.arange(min(count, together), dtype=jnp.int32)
+    least = jnp.where(present, least.at[index].get(mode="clip"), len(functions))
+    order = jnp.argsort(least).astype(jnp.int32)
     fixed = trees.vectors(fixed, 1)
 
-    def one(kept: Tree, fixed: Tree) -> tuple[Tree, Tree]:
-        return trees.vectors(function(*trees.shaped((kept, fixed), own)))
-
     def take(carry: tuple[Tree, Tree], begin: Array) -> tuple[tuple[Tree, Tree], None]:
-        places = begin + turn
-        here = (places < count) & present.at[places].get(mode="clip")
-        slots, rows = (jnp.where(here, a.at[places].get(mode="clip"), BEYOND) for a in (index, into))
+        places = order.at[begin + turn].get(mode="fill", fill_value=BEYOND)
+        here = present.at[places].get(mode="fill", fill_value=False)
+        slots, rows = jnp.where(here, index.at[places].get(mode="clip"), BEYOND), jnp.where(here, places, BEYOND)
 
-        def work(carry: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
+        def work(function: Callable[[Tree, Tree], tuple[Tree, Tree]], carry: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
             found, kept = carry
+            one = lambda kept, fixed: trees.vectors(function(*trees.shaped((kept, fixed), own)))  # noqa: E731
             some = (_at(kept, slots), _at(fixed, slots))
             if turn.size == 1:
                 more, new = jax.tree.map(lambda leaf: leaf[None], one(*trees.row(some, 0)))
@@ -118,7 +119,10 @@ def _in_turns(
                 more, new = jax.vmap(one)(*some)
             return _put(found, rows, more), _put(kept, slots, new)
 
-        return jax.lax.cond(here.any(), work, lambda carry: carry, carry), None
+        need = jnp.where(here, least.at[places].get(mode="clip"), -1).max()
+        for number, function in enumerate(functions):  # not a switch: of that, XLA copies what is carried
+            carry = jax.lax.cond(need == number, partial(work, function), lambda carry: carry, carry)
+        return carry, None
 
     nothing = jax.tree.map(lambda leaf: jnp.zeros((count, leaf.size), leaf.dtype), shapes)
     begins = jnp.arange(0, count, turn.size, dtype=jnp.int32)
