@@ -240,7 +240,15 @@ def test_commands_are_shown_for_a_shell() -> None:
     assert Command(("a", "b c"), {"X": "1 2"}).shown() == "env X='1 2' a 'b c'"
 
 
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="processes are watched on Linux only")
+def can_watch() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
+@pytest.mark.skipif(not can_watch(), reason="this system does not let processes be watched")
 @pytest.mark.parametrize("already", [False, True])
 def test_the_servers_app_ends_when_the_server_was_killed(already: bool) -> None:
     server = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)

@@ -133,7 +133,8 @@ def end_with_parent() -> None:
 def end_with(process: int) -> None:
     """On Linux this process ends as soon as that one has, whatever it is doing; 0 is nobody.
 
-    For the server's app, which Flower starts and which would otherwise outlive a server that was killed.
+    For the server's app, which Flower starts and which would otherwise outlive a server that was killed. Where the
+    system does not let processes be watched, it ends when Flower notices.
     """
     if not process or not hasattr(os, "pidfd_open"):
         return
@@ -141,6 +142,8 @@ def end_with(process: int) -> None:
         watched = os.pidfd_open(process)
     except ProcessLookupError:
         os._exit(1)
+    except OSError:
+        return
 
     def watch() -> None:
         poll = select.poll()
