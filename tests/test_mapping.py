@@ -105,7 +105,7 @@ def test_rows_are_changed_where_they_are(together: int, at_a_time: int, monkeypa
 @pytest.mark.parametrize(
     ("at_a_time", "found", "after"),
     [
-        (1, [6, 50, 4, 30, 0, 10], [2, 0, 2, 1, 2, 1]),
+        (1, [60, 50, 40, 30, 0, 10], [2, 0, 2, 2, 2, 2]),
         (2, [6, 50, 4, 30, 0, 10], [2, 0, 2, 1, 2, 1]),
         (10, [60, 50, 40, 30, 0, 10], [2, 0, 2, 2, 2, 2]),
     ],
@@ -113,7 +113,8 @@ def test_rows_are_changed_where_they_are(together: int, at_a_time: int, monkeypa
 def test_a_turn_takes_the_quickest_function_that_is_right_for_all_in_it(
     at_a_time: int, found: list[int], after: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients 0, 2 and 4 need the second function; the others come first, so two at a time they are by themselves."""
+    """Clients 0, 2 and 4 need the second function; the others come first, so two at a time they are by themselves. One
+    at a time, nobody needs a quicker one."""
     monkeypatch.setattr(trees, "MOST_TOGETHER", 0)
     monkeypatch.setattr(trees, "MOST_AT_A_TIME", 5 * at_a_time)
     functions = [lambda kept, fixed: (fixed, kept + 1), lambda kept, fixed: (10 * fixed, kept + 2)]

@@ -73,7 +73,10 @@ def at_places(
     if not takes_turns(model):
         found, new = jax.vmap(functions[-1])(_at(kept, index), _at(fixed, index))
         return trees.choose_rows(present, found, trees.zeros_like(found)), _put(kept, index, new)
-    return _in_turns(_at_a_time(model), functions, least, present, index, kept, fixed)
+    together = _at_a_time(model)
+    if together == 1:  # steps that somebody does not take cost nothing then, and compiling twice would
+        functions, least = functions[-1:], jnp.zeros_like(least)
+    return _in_turns(together, functions, least, present, index, kept, fixed)
 
 
 def _at(tree: Tree, slots: Array) -> Tree:
