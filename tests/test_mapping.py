@@ -22,7 +22,7 @@ from kinfolk.simulation import engine, mapping
 SIZES = (4, 5, 8, 8, 9)
 
 
-def images_job(level: PrivacyLevel, seeds: int = 1, batches: str = "poisson") -> Job:
+def images_job(level: PrivacyLevel, seeds: int = 1, batches: str = "poisson", model: str = "cnn_small") -> Job:
     generator = np.random.default_rng(0)
     x = generator.normal(size=(sum(SIZES), 10, 10, 1)).astype(np.float32)
     y = generator.integers(0, 3, sum(SIZES)).astype(np.int32)
@@ -30,7 +30,7 @@ def images_job(level: PrivacyLevel, seeds: int = 1, batches: str = "poisson") ->
     experiment = Experiment(
         seed=0,
         seeds=seeds,
-        model=ModelChoice("cnn_small"),
+        model=ModelChoice(model),
         training=Training(batch_size=3, batches=batches),
         privacy=level,
         phases=(Phase("mean_regularized", 2, {"strength": 0.5}),),
@@ -56,10 +56,14 @@ LEVELS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("model", [pytest.param("cnn_small", marks=pytest.mark.slow), "softmax"])
 @pytest.mark.parametrize("name", LEVELS)
-def test_in_turns_equals_together(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = images_job(LEVELS[name], seeds=2)
+def test_in_turns_equals_together(name: str, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CNN's clients one at a time, others two at a time; those with one of two steps in a shorter loop."""
+    monkeypatch.setattr(trees, "MOST_TOGETHER", 0)
+    monkeypatch.setattr(trees, "MOST_AT_A_TIME", 700)
+    job = images_job(LEVELS[name], seeds=2, model=model)
+    assert set(np.asarray(job.clients.steps).ravel().tolist()) == {1, 2}
     assert mapping.takes_turns(job.plan.model)
     if name == "client":  # places for a part of the clients, some of them empty
         inbox = replace(job.terms.inbox, sampling=replace(job.terms.inbox.sampling, capacity=4))

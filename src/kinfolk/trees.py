@@ -87,6 +87,11 @@ def row(tree: Tree, index: Any) -> Tree:
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
+def rows_at(tree: Tree, places: Array) -> Tree:
+    """The rows at many places along the leading axis; a place beyond the last has the last row."""
+    return jax.tree.map(lambda leaf: leaf.at[places].get(mode="clip"), tree)
+
+
 def concatenate(parts: list[Tree]) -> Tree:
     """Parts joined along their leading axis."""
     if len(parts) == 1:

@@ -363,6 +363,29 @@ def test_the_first_answer_counts_and_bad_ones_do_not() -> None:
 
 
 @needs_flower
+def test_a_round_is_not_taken_when_flower_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answers because nobody could be asked: not a round of zeros, and nothing is charged."""
+    from kinfolk.deploy import flower
+
+    class Gone:
+        calls = 0
+
+        def get_nodes(self) -> list[Any]:
+            self.calls += 1
+            if self.calls > 2:  # it was there for the roll call, and when the round began
+                raise ConnectionError("Flower is gone")
+            return []
+
+    study = study_of(level="client")
+    monkeypatch.setattr(flower, "read_study", lambda folder: study)
+    monkeypatch.setattr(flower, "node_keys", lambda study, folder: {})
+    with pytest.raises(ConnectionError):
+        flower.conduct(Gone(), tmp_path, round_seconds=1.0, wait_seconds=1.0, test_keys=True)  # type: ignore[arg-type]
+    assert (tmp_path / "runs" / "ledger.jsonl").read_bytes() == b""
+    assert not list(tmp_path.glob("runs/*/private/checkpoint.npz"))
+
+
+@needs_flower
 def test_a_test_federation_is_complete_and_its_secrets_are_its_owners(tmp_path: Path) -> None:
     from kinfolk.deploy.flower import node_keys
 

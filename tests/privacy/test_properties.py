@@ -97,7 +97,7 @@ def test_what_is_far_too_long_counts_as_zero(clip: float) -> None:
     found = float(SUM((), values, only(0), jnp.float32(clip))[0])
     np.testing.assert_allclose(found, min(clip, 3e38), rtol=1e-6)
     values[0, 0] = np.float32(min(clip * 1e25, 3e38))
-    assert float(SUM((), values, only(0), jnp.float32(clip))[0]) in (0.0, found)
+    assert float(SUM((), values, only(0), jnp.float32(clip))[0]) == (0.0 if clip < 1e30 else found)
 
 
 def bookkeeping(model: Model) -> tuple[Callable[..., Any], Callable[..., Any]]:

@@ -29,8 +29,6 @@ QUIET = {
 }
 """Flower reports nothing to anybody."""
 SECRET = "node.secret"
-FREEING = 30.0
-"""Seconds that a program which was stopped may take to end."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ import numpy as np
 from jax import Array
 
 from kinfolk import runs
-from kinfolk.deploy.commands import FREEING
 from kinfolk.deploy.inbox_terms import count_server_uses, server_terms
 from kinfolk.deploy.program import message_shape, row_shapes
 from kinfolk.deploy.randomness import fresh_key, fresh_meter, require_traced, tape_shapes
@@ -44,6 +43,8 @@ from kinfolk.types import Tree
 run_server = jax.jit(server_round, static_argnums=0)
 LARGEST_VALUE = 1e6
 """An answer with a larger value is malformed. Honest models stay far below."""
+LETTING_GO = 30.0
+"""Seconds that a coordinator which was stopped may still hold the ledger."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Coordinator:
         self.terms = server_terms(study)
         self.uses = count_server_uses(study, self.terms)
         self.checks = tuple(self._check(phase) for phase in range(len(study.algorithms)))
-        self.ledger = Ledger(folder / "ledger.jsonl", wait=FREEING)
+        self.ledger = Ledger(folder / "ledger.jsonl", wait=LETTING_GO)
         try:
             self.run, self.done, self._state = self._open(folder)
             if not any(line.run == self.run.name for line in self.ledger.lines):

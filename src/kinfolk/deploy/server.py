@@ -9,13 +9,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kinfolk.deploy.commands import FREEING, Command, flwr, running, superlink
+from kinfolk.deploy.commands import Command, flwr, running, superlink
 from kinfolk.deploy.keys import node_key
 from kinfolk.deploy.study import read_study
 from kinfolk.runs import Run, RunError
 
 STARTING = 120.0
 """Seconds that a program may take to start."""
+FREEING = 30.0
+"""Seconds that a program which was stopped may take to end."""
 
 
 def known_keys(folder: Path) -> list[Path]:

@@ -66,11 +66,10 @@ def rows(contribution: Callable[[Tree, Tree], Tree]) -> Sum:
 
         def add(total: Tree, begin: Array) -> tuple[Tree, None]:
             places = begin + turn
-            own = jnp.where(places < count, weights.at[places].get(mode="clip"), 0)
+            own = jnp.where(places < count, trees.rows_at(weights, places), 0)
 
             def more() -> Tree:
-                some = jax.tree.map(lambda leaf: leaf.at[places].get(mode="clip"), flat)
-                found = jax.vmap(one)(trees.shaped(some, shapes, 1), own)
+                found = jax.vmap(one)(trees.shaped(trees.rows_at(flat, places), shapes, 1), own)
                 return reduce(trees.add, (trees.row(trees.vectors(found, 1), k) for k in range(turn.size)), total)
 
             return jax.lax.cond((own > 0).any(), more, lambda: total) if skip else more(), None

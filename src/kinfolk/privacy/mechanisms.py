@@ -48,7 +48,7 @@ class Sampling:
         if self.capacity is None or self.capacity >= mask.shape[0]:
             return units, chosen
         (index,) = jnp.nonzero(chosen, size=self.capacity, fill_value=mask.shape[0])
-        return jax.tree.map(lambda leaf: leaf.at[index].get(mode="clip"), units), index < mask.shape[0]
+        return trees.rows_at(units, index), index < mask.shape[0]
 
 
 def shuffled_batch(size: int, key: Array, number: Array, units: Tree, mask: Array) -> tuple[Tree, Array]:

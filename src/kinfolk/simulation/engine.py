@@ -107,7 +107,7 @@ def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, 
     else:
         slots = cohort.index
         messages, personal, counted = _gathered(plan, algorithm, terms, clients, state, number, cohort)
-        weights = clients.weights.at[slots].get(mode="clip")
+        weights = trees.rows_at(clients.weights, slots)
     meters = _with_counted(state.meters, counted)
     expected = terms.inbox.sampling.rate * clients.weights
     shared, server = server_round(

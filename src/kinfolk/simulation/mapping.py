@@ -17,6 +17,8 @@ from kinfolk import trees
 from kinfolk.models import Conv
 from kinfolk.types import Model, Tree
 
+OfRows = Callable[[Tree, Tree], tuple[Tree, Tree]]
+"""Of a client's changing and fixed rows: what is found, and the changing ones afterwards."""
 BEYOND = 2**31 - 1
 """A row that is beyond the last of everything: what is put there is dropped."""
 
@@ -57,72 +59,43 @@ def over_clients(model: Model, function: Callable[..., Tree], present: Array, *r
 
 
 def at_places(
-    model: Model,
-    functions: Sequence[Callable[[Tree, Tree], tuple[Tree, Tree]]],
-    least: Array,
-    present: Array,
-    index: Array,
-    kept: Tree,
-    fixed: Tree,
+    model: Model, functions: Sequence[OfRows], least: Array, present: Array, index: Array, kept: Tree, fixed: Tree
 ) -> tuple[Tree, Tree]:
     """`function(kept, fixed)` of the rows of the clients in some places: what it returns first, zeros for empty places,
     and all rows of `kept` with what it returns second put back. The client in an empty place is beyond the last.
 
-    The last function is right for all, and function k, which is quicker, for clients whose `least` is at most k.
+    The last function is right for all, and function k, which is quicker, for clients whose `least` is at most k. In
+    turns, those with a quick function come first; `kept` stays where it is, a few rows of it are changed at a time, and
+    all rows are vectors.
     """
     if not takes_turns(model):
-        found, new = jax.vmap(functions[-1])(_at(kept, index), _at(fixed, index))
+        found, new = jax.vmap(functions[-1])(trees.rows_at(kept, index), trees.rows_at(fixed, index))
         return trees.choose_rows(present, found, trees.zeros_like(found)), _put(kept, index, new)
-    together = _at_a_time(model)
-    if together == 1:  # steps that somebody does not take cost nothing then, and compiling twice would
-        functions, least = functions[-1:], jnp.zeros_like(least)
-    return _in_turns(together, functions, least, present, index, kept, fixed)
-
-
-def _at(tree: Tree, slots: Array) -> Tree:
-    return jax.tree.map(lambda leaf: leaf.at[slots].get(mode="clip"), tree)
-
-
-def _put(tree: Tree, slots: Array, new: Tree) -> Tree:
-    return jax.tree.map(lambda old, rows: old.at[slots].set(rows, mode="drop"), tree, new)
-
-
-def _in_turns(
-    together: int,
-    functions: Sequence[Callable[[Tree, Tree], tuple[Tree, Tree]]],
-    least: Array,
-    present: Array,
-    index: Array,
-    kept: Tree,
-    fixed: Tree,
-) -> tuple[Tree, Tree]:
-    """As `at_places`, a few clients at a time: those with a quick function first, and nothing for those who are absent.
-
-    `kept` stays where it is, a few rows of it are changed at a time, and all rows are vectors.
-    """
     count, own = present.shape[0], jax.eval_shape(lambda: trees.row((kept, fixed), 0))
+    turn = jnp.arange(min(count, _at_a_time(model)), dtype=jnp.int32)
+    if turn.size == 1:  # steps that somebody does not take cost nothing then, and compiling twice would
+        functions, least = functions[-1:], jnp.zeros_like(least)
     shapes, _ = jax.eval_shape(functions[-1], *own)
-    turn = jnp.arange(min(count, together), dtype=jnp.int32)
-    least = jnp.where(present, least.at[index].get(mode="clip"), len(functions))
+    least = jnp.where(present, trees.rows_at(least, index), len(functions))
     order = jnp.argsort(least).astype(jnp.int32)
     fixed = trees.vectors(fixed, 1)
 
     def take(carry: tuple[Tree, Tree], begin: Array) -> tuple[tuple[Tree, Tree], None]:
         places = order.at[begin + turn].get(mode="fill", fill_value=BEYOND)
         here = present.at[places].get(mode="fill", fill_value=False)
-        slots, rows = jnp.where(here, index.at[places].get(mode="clip"), BEYOND), jnp.where(here, places, BEYOND)
+        slots, rows = jnp.where(here, trees.rows_at(index, places), BEYOND), jnp.where(here, places, BEYOND)
 
-        def work(function: Callable[[Tree, Tree], tuple[Tree, Tree]], carry: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
+        def work(function: OfRows, carry: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
             found, kept = carry
             one = lambda kept, fixed: trees.vectors(function(*trees.shaped((kept, fixed), own)))  # noqa: E731
-            some = (_at(kept, slots), _at(fixed, slots))
+            some = trees.rows_at((kept, fixed), slots)
             if turn.size == 1:
                 more, new = jax.tree.map(lambda leaf: leaf[None], one(*trees.row(some, 0)))
             else:
                 more, new = jax.vmap(one)(*some)
             return _put(found, rows, more), _put(kept, slots, new)
 
-        need = jnp.where(here, least.at[places].get(mode="clip"), -1).max()
+        need = jnp.where(here, trees.rows_at(least, places), -1).max()
         for number, function in enumerate(functions):  # not a switch: of that, XLA copies what is carried
             carry = jax.lax.cond(need == number, partial(work, function), lambda carry: carry, carry)
         return carry, None
@@ -131,6 +104,10 @@ def _in_turns(
     begins = jnp.arange(0, count, turn.size, dtype=jnp.int32)
     (found, kept_rows), _ = jax.lax.scan(take, (nothing, trees.vectors(kept, 1)), begins)
     return trees.shaped(found, shapes, 1), trees.shaped(kept_rows, own[0], 1)
+
+
+def _put(tree: Tree, slots: Array, new: Tree) -> Tree:
+    return jax.tree.map(lambda old, rows: old.at[slots].set(rows, mode="drop"), tree, new)
 
 
 def _at_a_time(model: Model) -> int:
