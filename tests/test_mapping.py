@@ -65,6 +65,7 @@ def test_in_turns_equals_together(name: str, model: str, monkeypatch: pytest.Mon
     job = images_job(LEVELS[name], seeds=2, model=model)
     assert set(np.asarray(job.clients.steps).ravel().tolist()) == {1, 2}
     assert mapping.takes_turns(job.plan.model)
+    assert not any(check.violations for check in job.checks)
     if name == "client":  # places for a part of the clients, some of them empty
         inbox = replace(job.terms.inbox, sampling=replace(job.terms.inbox.sampling, capacity=4))
         job = replace(job, terms=replace(job.terms, inbox=inbox))

@@ -68,6 +68,23 @@ def test_book_keeping_equals_clipping_row_by_row(name: str, clip: float) -> None
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("together", [0, 10**6])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_gradient_of_a_batch_is_the_sum_of_its_rows(
+    name: str, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where large weights have a product of their own, and for many clients at once."""
+    monkeypatch.setattr(trees, "MOST_TOGETHER", together)
+    model, shape, outcome = MODELS[name]
+    params, (x, y) = params_of(model), batch(shape, outcome)
+    two = jax.tree.map(lambda leaf: jnp.stack([leaf, -leaf]), params)
+    weights = (jnp.arange(9) % 3 > 0).astype(jnp.float32)
+    found = jax.vmap(lambda params: clipping.gradients(model).exact(params, (x, y), weights))(two)
+    rows = jax.vmap(lambda params: jax.vmap(lambda x, y: jax.grad(model.loss)(params, x, y))(x, y))(two)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(rows), strict=True):
+        np.testing.assert_allclose(a, jnp.einsum("n,cn...->c...", weights, b), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_row_that_is_not_finite_counts_as_nothing(name: str) -> None:
     model, shape, outcome = MODELS[name]

@@ -1,6 +1,8 @@
 """Structures of pytrees: programs are found by them."""
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from kinfolk import trees
@@ -32,4 +34,23 @@ def test_a_registered_dataclass_survives_a_map(value: object) -> None:
 
 def test_mechanisms_differ_too() -> None:
     assert jax.tree.structure(GaussianSum(1.0, 1.0)) != jax.tree.structure(LaplaceSum(1.0, 1.0))
-    assert trees.size({"a": jax.numpy.ones((2, 3))}) == 6
+    assert trees.size({"a": jnp.ones((2, 3))}) == 6
+
+
+@pytest.mark.parametrize("size", [1, 63, 10_000, 10_001, 48_608, 64 * 300 + 63])
+def test_every_value_counts_once_in_a_norm(size: int) -> None:
+    """Powers of two that add up exactly, and random ones, alone and for many at once."""
+    places = np.array(sorted({0, size // 2, size - 1}))
+    few = np.zeros(size, np.float32)
+    few[places] = 2.0 ** np.arange(len(places))
+    assert float(trees.squared_norm({"a": jnp.asarray(few), "b": ()})) == float(np.square(few).sum())
+    many = np.random.default_rng(0).normal(size=(3, size)).astype(np.float32)
+    found = jax.vmap(lambda row: trees.squared_norm([row, row.reshape(1, -1)]))(jnp.asarray(many))
+    np.testing.assert_allclose(found, 2 * np.square(many.astype(np.float64)).sum(axis=1), rtol=1e-5)
+
+
+def test_rows_are_found_whatever_their_shape() -> None:
+    tree = {"image": jnp.arange(24.0).reshape(3, 2, 2, 2), "number": jnp.arange(3), "nothing": jnp.zeros((3, 0))}
+    found = trees.rows_at(tree, jnp.array([2, 0, 9]))
+    for name, leaf in tree.items():
+        np.testing.assert_array_equal(found[name], np.asarray(leaf)[[2, 0, 2]])

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.models import Conv, Dense, Sparse
+from kinfolk.models import Conv, Dense, Sparse, losses
 from kinfolk.types import Model, Params, Tree
 
 GRID_STEPS = 2**16
@@ -158,8 +158,7 @@ def gradients(model: Model) -> Sum:
 
     def exact(params: Params, examples: Tree, weights: Array) -> Tree:
         def total(params: Params) -> Array:
-            losses = jax.vmap(lambda example: model.loss(params, *example))(examples)
-            return jnp.sum(jnp.where(weights > 0, losses, 0))
+            return jnp.sum(jnp.where(weights > 0, losses(model, params, *examples), 0))
 
         return jax.grad(total)(params)
 

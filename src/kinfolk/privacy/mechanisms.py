@@ -65,7 +65,7 @@ def shuffled_batch(size: int, key: Array, number: Array, units: Tree, mask: Arra
     mixed = jnp.where(mask, bits >> 1, jnp.uint32(2**32 - 1)) & ~low  # padding comes last
     order = (jnp.sort(mixed | places) & low).astype(jnp.int32)  # number and place in one sort faster than two operands
     begin = (number % batches) * size
-    return trees.row((units, mask), jax.lax.dynamic_slice(order, (begin,), (min(size, count),)))
+    return trees.rows_at((units, mask), jax.lax.dynamic_slice(order, (begin,), (min(size, count),)))
 
 
 def coin_rate(rate: float) -> float:
