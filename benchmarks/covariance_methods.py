@@ -82,9 +82,13 @@ def whole_noise(epsilon: float, delta: float, uses: int = 1) -> float:
     return budgets.noise_multipliers([Case(epsilon, delta, uses)])[0]
 
 
-def fit_one_shot(epsilon: float, delta: float, ridge: float, pattern: str, laplace: bool = False) -> Fit:
+def fit_one_shot(
+    epsilon: float, delta: float, ridge: float, pattern: str, laplace: bool = False, only_shared: bool = False
+) -> Fit:
     noise = budgets.laplace_multiplier(epsilon, 1) if laplace else whole_noise(epsilon, delta)
-    return lambda key, x, y, mask: one_shot(key, (x, y, mask), ridge, noise, pattern, laplace)[1]
+    return lambda key, x, y, mask: one_shot(key, (x, y, mask), ridge, noise, pattern, laplace, only_shared=only_shared)[
+        1
+    ]
 
 
 def fit_alone(ridge: float) -> Fit:

@@ -33,7 +33,8 @@ from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import AdaptiveSum, Cost, ExactSum, GaussianSum, LaplaceSum
 from kinfolk.privacy.release import Tape
 from kinfolk.simulation import streaming
-from kinfolk.simulation.engine import Clients, Plan, count_uses
+from kinfolk.simulation.counting import count_uses
+from kinfolk.simulation.engine import Clients, Plan
 from kinfolk.simulation.layout import lay_out, lay_out_streamed
 from kinfolk.types import Afterwards, Algorithm, Model
 

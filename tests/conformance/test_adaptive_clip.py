@@ -14,7 +14,7 @@ from worlds import tiny_federation, with_changed_client, world
 from kinfolk.privacy.calibration import terms_for
 from kinfolk.privacy.levels import INBOX_KINDS, client_level
 from kinfolk.privacy.replay import replay
-from kinfolk.simulation.engine import count_uses
+from kinfolk.simulation.counting import count_uses
 
 
 def test_replay_with_adaptive_clipping() -> None:

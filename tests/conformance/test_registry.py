@@ -22,7 +22,7 @@ from kinfolk.privacy.check_all import check_registry
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS
 from kinfolk.privacy.replay import replay
 from kinfolk.simulation import engine
-from kinfolk.simulation.engine import count_uses
+from kinfolk.simulation.counting import count_uses
 
 every = pytest.mark.parametrize(("name", "level"), PAIRS)
 private = pytest.mark.parametrize(("name", "level"), [pair for pair in PAIRS if pair[1] != "none"])

@@ -135,6 +135,6 @@ def test_candidate_priors_have_the_variance_they_say_and_begin_with_the_isotropi
     np.testing.assert_allclose(bulks + spikes.sum(axis=1) / 6, variances, rtol=1e-5)
     assert (float(bulks[0]), float(jnp.abs(spikes[0]).max())) == (1, 0)
     np.testing.assert_array_equal(spectra(isotropic(6))[0], 1)
-    chances = np.exp(log_chances(len(bulks)))
+    chances = np.exp(log_chances(some_prior(6)))
     split = [chances[:1], chances[1 : len(SHAPES) + 1], chances[len(SHAPES) + 1 :]]
     np.testing.assert_allclose([part.sum() for part in split], 1, rtol=1e-5)

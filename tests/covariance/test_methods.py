@@ -64,12 +64,29 @@ def rows_of(data: Federation) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pattern", ["low_rank", "group_sparse"])
-def test_one_shot_through_the_gates_is_the_function_for_repetitions(pattern: str) -> None:
+@pytest.mark.parametrize(
+    ("pattern", "only_shared"), [("low_rank", False), ("group_sparse", False), ("group_sparse", True)]
+)
+def test_one_shot_through_the_gates_is_the_function_for_repetitions(pattern: str, only_shared: bool) -> None:
     data = federation(small(pattern))
-    _, state = finished("empirical_bayes", none(), data, 2, pattern=pattern)
-    _, expected = one_shot(jax.random.key(0), rows_of(data), 0.01, 0.0, pattern)
+    _, state = finished("empirical_bayes", none(), data, 2, pattern=pattern, only_shared=only_shared)
+    _, expected = one_shot(jax.random.key(0), rows_of(data), 0.01, 0.0, pattern, only_shared=only_shared)
     np.testing.assert_allclose(np.asarray(state.personal)[0, 0, :, :, 0], expected, atol=2e-3)
+
+
+def test_who_says_that_all_is_shared_had_better_be_right() -> None:
+    """Better by a little where the other features are not used, worse by much where they are used a little."""
+    gains = []
+    for rest in (0.0, 0.1):
+        tasks = synthetic_tasks("group_sparse", 3, clients=80, rest=rest)
+        rows = jnp.asarray(tasks.x), jnp.asarray(tasks.y), jnp.ones(tasks.y.shape, bool)
+        careful, bold = (
+            tasks.error(np.asarray(one_shot(jax.random.key(0), rows, 0.01, 0.5, "group_sparse", only_shared=bold)[1]))
+            for bold in (False, True)
+        )
+        gains.append(careful / bold)
+    assert 1 < gains[0] < 1.1
+    assert gains[1] < 0.95
 
 
 def test_iterations_through_the_gates_are_the_function_for_repetitions() -> None:

@@ -7,7 +7,7 @@ checks, also for free, whether the prior helps it at all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from jax import Array
 from kinfolk import trees
 from kinfolk.algorithms.schedules import before
 from kinfolk.covariance import fits
-from kinfolk.covariance.prior import Prior, group_sparse_prior, low_rank_prior
+from kinfolk.covariance.prior import ONLY_SHARED, Prior, group_sparse_prior, low_rank_prior
 from kinfolk.models import Dense
 from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Value
@@ -38,6 +38,9 @@ class EmpiricalBayes:
     ridge: Value = 0.01
     """Noise variance over prior variance of a client's own fit; 1 / prior variance for logistic regression."""
     pattern: str = field(default="low_rank", metadata={"static": True})
+    only_shared: bool = field(default=False, metadata={"static": True})
+    """Say that models have nothing at all outside of what they share. A little better where that is so, and far worse
+    where it is only nearly so."""
 
     def __post_init__(self) -> None:
         if self.pattern not in PATTERNS:
@@ -68,9 +71,11 @@ class EmpiricalBayes:
         """What the release shows; nothing before it."""
         moment, deviation, models = shared["moment"], shared["deviation"], shared["models"]
         if self.pattern == "low_rank":
-            return low_rank_prior(moment, deviation, models)
-        found = [group_sparse_prior(moment, deviation, models, laplace) for laplace in (False, True)]
-        return trees.choose(shared["laplace"] > 0, found[1], found[0])
+            found = low_rank_prior(moment, deviation, models)
+        else:
+            both = [group_sparse_prior(moment, deviation, models, laplace) for laplace in (True, False)]
+            found = trees.choose(shared["laplace"] > 0, *both)
+        return replace(found, shapes=ONLY_SHARED) if self.only_shared else found
 
     def server(self, shared: dict[str, Array], inbox: Inbox) -> tuple[dict[str, Array], Inbox]:
         first = before(inbox.round, 1)

@@ -41,7 +41,7 @@ def solve(x: Array, y: Array, mask: Array, prior: Prior, ridge: Value, logistic:
     `ridge` is the noise variance divided by the prior variance (squared loss), or 1 / the prior variance (logistic).
     """
     found = fits(x, y, mask, prior, ridge, logistic)
-    shares = jax.nn.softmax(found.evidence + log_chances(found.evidence.shape[0]))
+    shares = jax.nn.softmax(found.evidence + log_chances(prior))
     average = jnp.einsum("c,cdo->do", shares, found.models)
     missed = jnp.square(jnp.einsum("c,cno->no", shares, found.left_out)).sum()
     better = prior.informative & (missed < jnp.square(found.left_out[0]).sum())

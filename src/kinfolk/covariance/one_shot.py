@@ -7,6 +7,7 @@ behind the gates: nothing here keeps an account.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -15,7 +16,7 @@ import numpy as np
 from jax import Array
 
 from kinfolk.covariance.fits import alone, solve
-from kinfolk.covariance.prior import Prior, group_sparse_prior, low_rank_prior
+from kinfolk.covariance.prior import ONLY_SHARED, Prior, group_sparse_prior, low_rank_prior
 from kinfolk.privacy.moments import symmetric
 from kinfolk.types import Value
 
@@ -32,10 +33,12 @@ def one_shot(
     pattern: str = "low_rank",
     laplace: bool = False,
     logistic: bool = False,
+    only_shared: bool = False,
 ) -> tuple[Array, Array]:
     """Every client's model (clients, features), alone and with the shared prior. The clip norm is 1."""
     first = models_alone(rows, ridge, logistic)
     prior = prior_from(key, moment_of(first, pattern), noise_multiplier, first.shape[0], pattern, laplace)
+    prior = replace(prior, shapes=ONLY_SHARED) if only_shared else prior
     return first, models_with(rows, prior, ridge, logistic)
 
 
@@ -90,5 +93,5 @@ def in_chunks(
         moment, clients = moment + moment_of(models), clients + models.shape[0]
     prior = prior_from(key, moment, noise_multiplier, clients)
     count = max(1, int((prior.spikes > 0).sum(axis=1).max()))
-    prior = Prior(prior.basis[:, :count], prior.spikes[:, :count], prior.bulk)
+    prior = replace(prior, basis=prior.basis[:, :count], spikes=prior.spikes[:, :count])
     return [np.asarray(models_with(rows_of(number), prior, ridge)) for number in range(chunks)]

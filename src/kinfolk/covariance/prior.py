@@ -6,7 +6,7 @@ stands out of what noise alone (privacy noise and the sampling error of the mode
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax.numpy as jnp
 from jax import Array
@@ -14,8 +14,11 @@ from jax import Array
 from kinfolk import trees
 from kinfolk.types import Value
 
-SHAPES = ((1.0, 1.0), (0.1, 1.0), (0.01, 1.0), (0.0, 1.0), (0.0, 0.1))
+Shapes = tuple[tuple[float, float], ...]
 """Of candidate priors: the share of the bulk that is kept, and the mean variance, relative to a client's own prior."""
+SHAPES: Shapes = ((1.0, 1.0), (0.1, 1.0), (0.01, 1.0), (0.0, 1.0), (0.0, 0.1))
+ONLY_SHARED: Shapes = ((1.0, 1.0), (0.0, 1.0), (0.0, 0.1))
+"""For models that have nothing outside of what they share: all of the bulk, if nothing is known, or none."""
 RANKS = (1, 2, 4, 8, 16)
 """Candidates that keep this many of the strongest directions, whatever the noise's edge says."""
 TRACY_WIDOM = 3.27
@@ -37,6 +40,7 @@ class Prior:
     """(views, columns): zero where nothing is kept."""
     bulk: Array
     """(views,)"""
+    shapes: Shapes = field(default=SHAPES, metadata={"static": True})
 
     @property
     def informative(self) -> Array:
@@ -102,7 +106,7 @@ def spectra(prior: Prior) -> tuple[Array, Array]:
     The first is the isotropic one of variance 1, for a client that is better off alone; then all shapes of each view.
     A view that keeps nothing is isotropic.
     """
-    size, (floor, variance) = prior.basis.shape[0], jnp.asarray(SHAPES, jnp.float32).T[:, None, :]
+    size, (floor, variance) = prior.basis.shape[0], jnp.asarray(prior.shapes, jnp.float32).T[:, None, :]
     floors = floor * prior.bulk[:, None]
     known = (prior.spikes > 0).any(axis=1)[:, None]
     scale = variance * size / jnp.where(known, prior.spikes.sum(axis=1)[:, None] + size * floors, 1)
@@ -112,8 +116,9 @@ def spectra(prior: Prior) -> tuple[Array, Array]:
     return jnp.concatenate([jnp.ones(1, jnp.float32), bulks]), jnp.concatenate([none, spikes])
 
 
-def log_chances(candidates: int) -> Array:
+def log_chances(prior: Prior) -> Array:
     """Of the candidates, before data: training alone, what stands out, and the strongest few are equally likely."""
-    rest = candidates - 1 - len(SHAPES)
-    groups = [1, *[len(SHAPES)] * len(SHAPES), *[rest] * rest]
+    first = len(prior.shapes)
+    rest = first * (prior.bulk.shape[0] - 1)
+    groups = [1, *[first] * first, *[rest] * rest]
     return -jnp.log(jnp.asarray(groups, jnp.float32))

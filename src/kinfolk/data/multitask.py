@@ -39,15 +39,21 @@ def synthetic_tasks(
     features: int = 30,
     rank: int = 5,
     used: int = 4,
+    rest: float = 0.0,
     test_rows: int = 100,
 ) -> Tasks:
-    """Models are normal with covariance of rank `rank` (`low_rank`), or use the first `used` features only."""
+    """Models are normal with covariance of rank `rank` (`low_rank`), or use the first `used` features only.
+
+    `rest`: the deviation of the other features' weights, for designs that are nearly group-sparse.
+    """
     generator = np.random.default_rng((seed, 1809))
     if pattern == "low_rank":
         truth = generator.normal(size=(clients, rank)) @ generator.normal(size=(rank, features)) / np.sqrt(rank)
     else:
         truth = np.zeros((clients, features))
         truth[:, :used] = generator.normal(size=(clients, used))
+        if rest:
+            truth[:, used:] = rest * generator.normal(size=(clients, features - used))
 
     def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
         x = generator.normal(size=(clients, count, features))

@@ -32,6 +32,7 @@ from kinfolk.privacy.mechanisms import Cost, GaussianSum
 from kinfolk.privacy.release import new_meter
 from kinfolk.privacy.wishart import SECOND_MOMENT, SymmetricGaussian, WishartAsPublished
 from kinfolk.simulation import engine
+from kinfolk.simulation.counting import count_uses
 from kinfolk.simulation.engine import Clients, Plan, State
 from kinfolk.simulation.layout import lay_out
 from kinfolk.types import Algorithm, Tree
@@ -115,7 +116,7 @@ def set_up(algorithm: Algorithm, privacy: PrivacyLevel, *, batch_size: int | Non
     sizes, size = data.train.sizes, FEATURES + 1
     nothing = {kind: np.zeros(CLIENTS, int) for kind in (*DATA_KINDS[level], *INBOX_KINDS[level])}
     draft = terms_for(replace(privacy, epsilon=None, noise_multiplier=1.0), data.ids, sizes, batch_size, nothing, size)
-    counted = engine.count_uses(plan, ZeroOut(algorithm, jnp.float32(1)), draft, clients, range(ROUNDS))
+    counted = count_uses(plan, ZeroOut(algorithm, jnp.float32(1)), draft, clients, range(ROUNDS))
     totals = {kind: part.sum(axis=0) for kind, part in counted.items()}
     terms = terms_for(privacy, data.ids, sizes, batch_size, {**nothing, **counted}, size)
     charges = tuple(
