@@ -86,9 +86,11 @@ def fit_one_shot(
     epsilon: float, delta: float, ridge: float, pattern: str, laplace: bool = False, only_shared: bool = False
 ) -> Fit:
     noise = budgets.laplace_multiplier(epsilon, 1) if laplace else whole_noise(epsilon, delta)
-    return lambda key, x, y, mask: one_shot(key, (x, y, mask), ridge, noise, pattern, laplace, only_shared=only_shared)[
-        1
-    ]
+
+    def fit(key: Array, x: Array, y: Array, mask: Array) -> Array:
+        return one_shot(key, (x, y, mask), ridge, noise, pattern, laplace, only_shared=only_shared)[1]
+
+    return fit
 
 
 def fit_alone(ridge: float) -> Fit:
