@@ -21,12 +21,18 @@ def image_model() -> Model:
     return models.sequential((*layers, models.Flatten(), models.Dense(36, 5)), "classes")
 
 
+def matrix_model() -> Model:
+    """Its first layer multiplies every row of an example, which is a matrix, with the same weights."""
+    return models.sequential((models.Dense(5, 3), models.Relu(), models.Flatten(), models.Dense(12, 4)), "classes")
+
+
 MODELS = {
     "linear": (models.linear(6), (6,), "number"),
     "logistic": (models.logistic(6), (6,), "binary"),
     "softmax": (models.softmax(6, 4), (6,), "classes"),
     "mlp": (models.mlp(6, 4, (7, 5)), (6,), "classes"),
     "mlp regression": (models.mlp(6, 1, (7,), "number"), (6,), "number"),
+    "matrix": (matrix_model(), (4, 5), "classes"),
     "cnn": (image_model(), (8, 8, 2), "classes"),
     "cnn_small": (models.cnn_small(14, 4), (14, 14, 1), "classes"),
 }

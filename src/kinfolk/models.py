@@ -36,7 +36,8 @@ class Dense:
         return {"weights": weights, "bias": jnp.zeros(self.outputs, jnp.float32)}
 
     def apply(self, params: Params, x: Array) -> Array:
-        return x @ params["weights"] + params["bias"]
+        out = x @ params["weights"]
+        return out + jnp.broadcast_to(params["bias"], out.shape)
 
 
 @dataclass(frozen=True)
@@ -255,7 +256,7 @@ def losses(model: Model, params: Params, x: Tree, y: Array) -> Array:
     if not model.layers:
         return jax.vmap(lambda x, y: model.loss(params, x, y))(x, y)
     for layer, own in zip(model.layers, params, strict=True):
-        if isinstance(layer, Dense) and trees.in_turns(own):
+        if isinstance(layer, Dense) and x.ndim == 2 and trees.in_turns(own):
             x = _product(x, own["weights"]) + own["bias"][None]
         else:
             x = jax.vmap(partial(layer.apply, own))(x)

@@ -179,3 +179,6 @@ def test_entries_are_complete(name: str) -> None:
     assert set(entry.options()) == {f.name for f in fields(entry.make)}
     with pytest.raises(ValueError, match="has no option 'nonsense'"):
         entry.build(nonsense=1)
+    for option in (f.name for f in fields(entry.make) if isinstance(f.default, bool)):
+        with pytest.raises(ValueError, match="must be true or false"):
+            entry.build(**{option: "false"})

@@ -41,9 +41,12 @@ class Entry:
 
     def build(self, **options: Any) -> Algorithm:
         """The algorithm; a number given as a table {start, factor, every} is a schedule over rounds."""
-        unknown = sorted(set(options) - set(self.options()))
-        if unknown:
-            raise ValueError(f"{self.name} has no option {unknown[0]!r}; it has {', '.join(self.options())}")
+        known = self.options()
+        for name, value in sorted(options.items()):
+            if name not in known:
+                raise ValueError(f"{self.name} has no option {name!r}; it has {', '.join(known)}")
+            if isinstance(known[name], bool) and not isinstance(value, bool):
+                raise ValueError(f"{name}={value!r} of {self.name} must be true or false")
         return self.make(**{key: Schedule(**v) if isinstance(v, dict) else v for key, v in options.items()})
 
 

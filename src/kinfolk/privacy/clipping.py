@@ -171,8 +171,8 @@ def _bookkeeping(model: Model, params: Params, examples: Tree, weights: Array, c
     """Clipped gradients by layers: gradients at each layer's output give every norm, then one weighted sum.
 
     For a dense layer with input a and output gradient g the gradient is the outer product of a and g, of squared norm
-    |a|^2 |g|^2 (the bias adds |g|^2). A convolution is a dense layer on patches, summed over positions; its gradients
-    are small beside its activations, and are computed once per example.
+    |a|^2 |g|^2 (the bias adds |g|^2). A convolution is a dense layer on patches, summed over positions, as is a dense
+    layer on the rows of a matrix: such gradients are computed once per example.
     """
 
     def loss_of_offsets(offsets: Tree, x: Tree, y: Array) -> tuple[Array, Tree]:
@@ -245,15 +245,15 @@ def _layer_parts(layer: Dense | Sparse | Conv, inputs: Tree, outputs: Array) -> 
 
     Output gradients are scaled by their largest value first: squares of small ones are 0 in float32, however large the
     inputs they are multiplied with. The sums are taken in full float32, as the norms are: accelerators would round
-    their operands otherwise. A convolution's own gradients are smaller than its patches, so they are kept; what
-    is not finite gets a norm that is not, and then the weight 0.
+    their operands otherwise. Where there are several positions, one example's gradients are smaller than its inputs, so
+    they are kept; what is not finite gets a norm that is not, and then the weight 0.
     """
     if isinstance(layer, Sparse):
         return _sparse_parts(layer, inputs, outputs)
     a, g = (leaf.reshape(leaf.shape[0], -1, leaf.shape[-1]) for leaf in (inputs, outputs))
     scale = _scale(jnp.abs(g).max((1, 2)))
     g = g / scale[:, None, None]
-    if isinstance(layer, Dense):
+    if a.shape[1] == 1:
         squared = (1 + jnp.square(a).sum((1, 2))) * jnp.square(g).sum((1, 2))
 
         def weighted(factors: Array) -> Tree:
