@@ -21,6 +21,7 @@ check: $(READY)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/pyright
+	$(BIN)/lint-imports
 
 format: $(READY)
 	$(BIN)/ruff format

@@ -23,18 +23,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kinfolk.afterwards.fine_tune import OBJECTIVES
-from kinfolk.afterwards.registry import build
 from kinfolk.algorithms.relation_regularized import RelationRegularized
-from kinfolk.building import as_array, as_sweep
-from kinfolk.data.femnist import femnist
-from kinfolk.data.files import load_arrays
-from kinfolk.data.school import CHECKSUM, HOME, from_matlab
-from kinfolk.experiment import DataChoice, Experiment, ModelChoice, Phase, Training
-from kinfolk.jobs import Job, prepare
-from kinfolk.measuring import gains
+from kinfolk.data.choice import DataChoice
+from kinfolk.data.sets.download import load_arrays
+from kinfolk.data.sets.femnist import femnist
+from kinfolk.data.sets.school import CHECKSUM, HOME, from_matlab
+from kinfolk.engines import resident
+from kinfolk.personalize.fine_tune import OBJECTIVES
+from kinfolk.personalize.registry import build
 from kinfolk.privacy.levels import PrivacyLevel, client_level, none
-from kinfolk.simulation import engine
+from kinfolk.training.build import as_array, as_sweep
+from kinfolk.training.evaluate import gains
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.training.prepare import Job, prepare
 
 EPSILONS = (1.0, 4.0, 16.0)
 STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -61,10 +62,10 @@ def trained(job: Job, algorithms: Any = None, seeds: int = SEEDS) -> tuple[Any, 
     points = jax.tree.leaves(algorithms)[0].shape[0]
     numbers = jnp.arange(seeds, dtype=jnp.uint32)
     keys = jax.vmap(lambda n: jax.random.key(n, impl="threefry2x32"))(numbers)
-    states = engine.start_all(job.plan, algorithms, keys)
+    states = resident.start_all(job.plan, algorithms, keys)
     terms = as_sweep(job.terms, points)
     bounds = (jnp.int32(0), jnp.int32(ROUNDS))
-    return algorithms, engine.run_rounds(job.plan, algorithms, terms, job.clients, states, *bounds)
+    return algorithms, resident.run_rounds(job.plan, algorithms, terms, job.clients, states, *bounds)
 
 
 def pooled(job: Job, errors: np.ndarray) -> np.ndarray:
@@ -74,14 +75,14 @@ def pooled(job: Job, errors: np.ndarray) -> np.ndarray:
 
 
 def errors_of(job: Job, algorithms: Any, states: Any) -> np.ndarray:
-    return np.asarray(engine.errors(job.plan, algorithms, job.tests, states)["error"])
+    return np.asarray(resident.errors(job.plan, algorithms, job.tests, states)["error"])
 
 
 def after(job: Job, algorithms: Any, states: Any, method: str, **options: Any) -> np.ndarray:
     """Clients' errors after they worked alone on their models."""
     points = jax.tree.leaves(algorithms)[0].shape[0]
     step = as_array(build(method, options))
-    changed = engine.personalise(job.plan, step, algorithms, as_sweep(job.terms, points), job.clients, states)
+    changed = resident.personalise(job.plan, step, algorithms, as_sweep(job.terms, points), job.clients, states)
     return errors_of(job, algorithms, changed)
 
 

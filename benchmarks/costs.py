@@ -16,11 +16,12 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from kinfolk import charts, train
-from kinfolk.experiment import Experiment, Phase
-from kinfolk.privacy import accounting
-from kinfolk.privacy.ledger import read_lines
+from kinfolk.accounting import composition
+from kinfolk.accounting.ledger import read_lines
 from kinfolk.privacy.levels import example_level
+from kinfolk.report import line_chart
+from kinfolk.training import loop
+from kinfolk.training.experiment import Experiment, Phase
 
 ROUNDS, NOISE, DELTA, SCHOOL = 60, 4.0, 1e-4, "school-30"
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -38,13 +39,15 @@ def spent(method: str, options: dict[str, Any]) -> list[tuple[float, float]]:
     level = example_level(delta=DELTA, noise_multiplier=NOISE, choice_epsilon=0.5)
     experiment = Experiment(seed=0, privacy=level, phases=(Phase(method, ROUNDS, options),))
     with tempfile.TemporaryDirectory() as folder:
-        run = train.run(experiment, Path(folder))
+        run = loop.run(experiment, Path(folder))
         lines = [line for line in read_lines(run.public / "ledger.jsonl") if line.party == SCHOOL]
     ends = sorted({line.rounds[1] for line in lines})
     return [
         (
             float(end),
-            accounting.epsilon(accounting.by_run((x.run, x.cost, x.uses) for x in lines if x.rounds[1] <= end), DELTA),
+            composition.epsilon(
+                composition.by_run((x.run, x.cost, x.uses) for x in lines if x.rounds[1] <= end), DELTA
+            ),
         )
         for end in ends
     ]
@@ -59,7 +62,7 @@ def main() -> None:
     series = {name: spent(*choice) for name, choice in METHODS.items()}
     args.picture.parent.mkdir(parents=True, exist_ok=True)
     title = f"Epsilon spent by one school, the same noise for all (delta {DELTA:g})"
-    args.picture.write_text(charts.lines(title, series, "rounds", "epsilon, from the ledger"))
+    args.picture.write_text(line_chart.lines(title, series, "rounds", "epsilon, from the ledger"))
     if args.json:
         print(json.dumps(series))
         return

@@ -21,15 +21,15 @@ from typing import Any
 import covariance_methods as methods
 import jax.numpy as jnp
 import numpy as np
+from benchmarks.studies.covariance import picture
+from benchmarks.studies.covariance.tasks import synthetic_tasks
 from covariance_classes import classification
 from covariance_cost import seconds
 from covariance_methods import Repetitions
 
-from kinfolk import charts
-from kinfolk.covariance import picture
-from kinfolk.covariance.iterative import WARNING, Iterative
-from kinfolk.data.multitask import synthetic_tasks
-from kinfolk.data.school import school
+from kinfolk.data.sets.school import school
+from kinfolk.report import line_chart
+from kinfolk.verify.covariance_iterative import WARNING, Iterative
 
 HERE = Path(__file__).parent
 RESULTS, PICTURES = HERE / "results", HERE.parent / "docs" / "pictures"
@@ -319,8 +319,8 @@ def cost(repetitions: int) -> dict[str, Any]:
 def attack(repetitions: int) -> dict[str, Any]:
     """From the other clients' output models only: the published algorithm, and the sound one."""
     del repetitions
-    from kinfolk.privacy.attack import attack as play
-    from kinfolk.privacy.outputs import problems
+    from kinfolk.verify.attack import attack as play
+    from kinfolk.verify.covariance_attack import problems
 
     confidence = 1 - 1e-4 / len(problems())
     return {
@@ -339,7 +339,7 @@ def draw(name: str, title: str, across: str, x: Any, curves: dict[str, list[floa
     """Curves on logarithmic axes; what is far off is cut at twenty times the median."""
     most = 20 * float(np.median([value for curve in curves.values() for value in curve]))
     series = {key: [(a, min(b, most)) for a, b in zip(x, curve, strict=True)] for key, curve in curves.items()}
-    svg = charts.lines(title, series, across, "test error / variance", log_across=True, log_up=True)
+    svg = line_chart.lines(title, series, across, "test error / variance", log_across=True, log_up=True)
     (PICTURES / f"{name}.svg").write_text(svg)
 
 

@@ -16,9 +16,9 @@ import covariance_methods as methods
 import jax
 import jax.numpy as jnp
 import numpy as np
+from benchmarks.studies.covariance.one_shot import Rows, models_alone, one_shot
 
-from kinfolk.covariance.one_shot import Rows, models_alone, one_shot
-from kinfolk.data.femnist import femnist
+from kinfolk.data.sets.femnist import femnist
 
 LEAST = 60
 

@@ -8,9 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from benchmarks.studies.covariance.one_shot import in_chunks
 from covariance_methods import whole_noise
-
-from kinfolk.covariance.one_shot import in_chunks
 
 
 def seconds(ridge: float) -> dict[str, Any]:

@@ -13,14 +13,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from benchmarks.studies.covariance import baselines
+from benchmarks.studies.covariance.one_shot import one_shot
+from benchmarks.studies.covariance.schedules import noise_multipliers, published_per_round, shares
 from jax import Array
 
-from kinfolk.covariance import baselines
-from kinfolk.covariance.iterative import Iterative
-from kinfolk.covariance.one_shot import one_shot
-from kinfolk.covariance.schedules import noise_multipliers, published_per_round, shares
-from kinfolk.privacy import budgets, groups
-from kinfolk.privacy.budgets import Case
+from kinfolk.accounting import group_privacy, noise_for_budget
+from kinfolk.accounting.noise_for_budget import Case
+from kinfolk.verify.covariance_iterative import Iterative
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,13 @@ def errors(data: Repetitions, fit: Fit, seed: int = 0) -> np.ndarray:
 
 
 def whole_noise(epsilon: float, delta: float, uses: int = 1) -> float:
-    return budgets.noise_multipliers([Case(epsilon, delta, uses)])[0]
+    return noise_for_budget.noise_multipliers([Case(epsilon, delta, uses)])[0]
 
 
 def fit_one_shot(
     epsilon: float, delta: float, ridge: float, pattern: str, laplace: bool = False, only_shared: bool = False
 ) -> Fit:
-    noise = budgets.laplace_multiplier(epsilon, 1) if laplace else whole_noise(epsilon, delta)
+    noise = noise_for_budget.laplace_multiplier(epsilon, 1) if laplace else whole_noise(epsilon, delta)
 
     def fit(key: Array, x: Array, y: Array, mask: Array) -> Array:
         return one_shot(key, (x, y, mask), ridge, noise, pattern, laplace, only_shared=only_shared)[1]
@@ -201,10 +201,12 @@ def fit_averaged(ridge: float, noise: float = 0.0) -> Fit:
 
 def relationship_noise(epsilon: float, delta: float, rows: int, ridge: float, rounds: int = 3) -> float:
     """DP-MTRL's noise, protecting a whole client of `rows` examples by group privacy; ridge beside a summed loss."""
-    return baselines.output_sensitivity(rows, ridge / rows) * groups.noise_for_client(epsilon, delta, rounds, rows)
+    return baselines.output_sensitivity(rows, ridge / rows) * group_privacy.noise_for_client(
+        epsilon, delta, rounds, rows
+    )
 
 
 def averaged_noise(epsilon: float, delta: float, least: int, most: int, clients: int, ridge: float) -> float:
     """DP-AGGR's noise likewise: calibrated to the smallest client, for a client as large as the largest."""
     sensitivity = baselines.averaged_sensitivity(least, clients, ridge / least)
-    return sensitivity * groups.noise_for_client(epsilon, delta, 1, most)
+    return sensitivity * group_privacy.noise_for_client(epsilon, delta, 1, most)

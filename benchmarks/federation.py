@@ -28,24 +28,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kinfolk.building import as_sweep
 from kinfolk.data.federation import Federation, from_rows
-from kinfolk.deploy import commands, proxy
-from kinfolk.deploy.commands import Command, write_node_secret
+from kinfolk.deploy import flower_processes, message_relay
 from kinfolk.deploy.coordinator import Coordinator
-from kinfolk.deploy.door import door_of
+from kinfolk.deploy.flower_processes import Command, write_node_secret
+from kinfolk.deploy.local_socket import door_of
 from kinfolk.deploy.policy import Columns
-from kinfolk.deploy.program import prepare_silo
 from kinfolk.deploy.scaffold import TARGET, policy_for, write_federation
 from kinfolk.deploy.server import last_run
 from kinfolk.deploy.silo import run_worker, warm_up
+from kinfolk.deploy.silo_program import prepare_silo
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.deploy.worker import Worker
-from kinfolk.experiment import Experiment, ModelChoice, Phase, Training
-from kinfolk.jobs import prepare
-from kinfolk.privacy.gates import Rows
+from kinfolk.engines import resident
 from kinfolk.privacy.levels import PrivacyLevel
-from kinfolk.simulation import engine
+from kinfolk.training.build import as_sweep
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.training.prepare import prepare
+from kinfolk.types import Rows
 
 FEATURES = tuple(f"feature{k}" for k in range(8))
 PORT = 9292
@@ -83,10 +83,10 @@ def simulated(study: Study, federation: Federation) -> tuple[Any, dict[str, floa
     job = prepare(study.experiment, [federation])
     algorithm, terms, end = as_sweep(job.algorithms[0]), as_sweep(job.terms), jnp.int32(study.experiment.rounds)
 
-    def run() -> engine.State:
-        state = engine.start_all(job.plan, algorithm, study.key[None])
+    def run() -> resident.State:
+        state = resident.start_all(job.plan, algorithm, study.key[None])
         return jax.block_until_ready(
-            engine.run_rounds(job.plan, algorithm, terms, job.clients, state, jnp.int32(0), end)
+            resident.run_rounds(job.plan, algorithm, terms, job.clients, state, jnp.int32(0), end)
         )
 
     run()
@@ -128,7 +128,7 @@ def over_flower(study: Study, federation: Federation, folder: Path) -> tuple[Any
         np.savetxt(path, table, delimiter=",", header=",".join((*FEATURES, TARGET)), comments="")
     began, silos, used = time.monotonic(), [], np.zeros(2)
     words = ["deploy", "server", home / "server", "--port", PORT, "--wait-seconds", 550]
-    program = [sys.executable, "-c", "from kinfolk.cli import main; main()", *map(str, words)]
+    program = [sys.executable, "-c", "from kinfolk.cli.main import main; main()", *map(str, words)]
     server = subprocess.Popen(program, stdout=subprocess.DEVNULL)
     os.environ.update(SHARED_CACHE, JAX_COMPILATION_CACHE_DIR=str(folder / "cache"))
     warm = multiprocessing.get_context("forkserver")
@@ -182,15 +182,15 @@ def node(folder: Path, address: str, port: int, log: Path) -> None:
     """The second: Flower's SuperNode."""
     from flwr.supernode.cli import flower_supernode
 
-    _become(commands.supernode(folder, address, port), log)
+    _become(flower_processes.supernode(folder, address, port), log)
     flower_supernode()
 
 
 def carrier(folder: Path, address: str, port: int, log: Path) -> None:
     """The third: what carries messages between the two."""
-    command = commands.carrier(folder, port, door_of(folder / "state"))
+    command = flower_processes.carrier(folder, port, door_of(folder / "state"))
     _become(replace(command, words=command.words[1:]), log)
-    proxy.main()
+    message_relay.main()
 
 
 def _become(command: Command, log: Path) -> None:

@@ -26,12 +26,12 @@ import numpy as np
 from femnist_study import BATCH, CLIP, DELTA, NO_PRIVACY, Setting, Study
 from scipy.stats import binom
 
-from kinfolk import charts
 from kinfolk.data.federation import Federation
-from kinfolk.data.femnist import femnist
-from kinfolk.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.data.sets.femnist import femnist
 from kinfolk.privacy.levels import Terms, client_level
-from kinfolk.simulation import carry
+from kinfolk.report import line_chart
+from kinfolk.training import job_file
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 
 FULL = Setting()
 QUICK = Setting(60, 20, 30, 54, (2.0, 8.0), (20,), 20, 1, 25, 25, ModelChoice("cnn", (8, 16)), False)
@@ -50,8 +50,8 @@ def split(data: Federation) -> Federation:
 
 def pack(folder: Path, setting: Setting) -> None:
     """Data laid out, and calibrated terms for every budget and number of rounds, all for one compiled program."""
-    from kinfolk.carrying import parcel
-    from kinfolk.jobs import prepare
+    from kinfolk.training.offload import parcel
+    from kinfolk.training.prepare import prepare
 
     def job(data: Federation, epsilon: float, rounds: int) -> Any:
         spare = rounds * overflow(setting, data)
@@ -66,14 +66,14 @@ def pack(folder: Path, setting: Setting) -> None:
     data = femnist(writers=setting.writers, most_images=setting.most_images)
     terms = {f"{e:g} {rounds}": job(data, e, rounds).terms for e in setting.epsilons for rounds in setting.rounds}
     (folder / "terms.json").write_text(json.dumps(list(terms)))
-    carry.save(tuple(terms.values()), folder / "terms.npz")
+    job_file.save(tuple(terms.values()), folder / "terms.npz")
     first = setting.epsilons[0], setting.rounds[0]
-    carry.save(parcel(job(data, *first)), folder / "data.npz")
+    job_file.save(parcel(job(data, *first)), folder / "data.npz")
     if len(setting.rounds) > 1:
-        carry.save(parcel(job(split(data), *first)), folder / "choosing.npz")
+        job_file.save(parcel(job(split(data), *first)), folder / "choosing.npz")
     if setting.speed:
         few = femnist(writers=205, most_images=25)
-        carry.save(parcel(job(few, 8.0, 1000)), folder / "speed.npz")
+        job_file.save(parcel(job(few, 8.0, 1000)), folder / "speed.npz")
 
 
 def overflow(setting: Setting, data: Federation) -> float:
@@ -146,7 +146,7 @@ def picture(found: dict[str, Any]) -> str:
     alone = accuracy("figure", method="local")
     series["trained alone"] = [(budget, alone) for budget in budgets]
     title = "FEMNIST, a CNN for each of 294 writers"
-    return charts.lines(title, series, "epsilon (delta 1e-3)", "mean test accuracy, %", log_across=True)
+    return line_chart.lines(title, series, "epsilon (delta 1e-3)", "mean test accuracy, %", log_across=True)
 
 
 def main() -> None:

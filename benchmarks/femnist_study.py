@@ -19,16 +19,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from kinfolk import trees
-from kinfolk.afterwards.fine_tune import OBJECTIVES, FineTuneAfterwards
-from kinfolk.afterwards.self_select import SelfSelect
 from kinfolk.algorithms import REGISTRY
-from kinfolk.building import as_sweep
-from kinfolk.experiment import ModelChoice
+from kinfolk.engines import resident
+from kinfolk.engines.batching import over
+from kinfolk.engines.resident import Clients, Plan
 from kinfolk.models import error
+from kinfolk.personalize.fine_tune import OBJECTIVES, FineTuneAfterwards
+from kinfolk.personalize.self_select import SelfSelect
 from kinfolk.privacy.levels import Terms
-from kinfolk.simulation import carry, engine
-from kinfolk.simulation.engine import Clients, Plan
-from kinfolk.simulation.mapping import over
+from kinfolk.training import job_file
+from kinfolk.training.build import as_sweep
+from kinfolk.training.experiment import ModelChoice
 
 STEP, CLIP, DELTA, BATCH = 0.1, 0.5, 1e-3, 10
 NO_PRIVACY = "none"
@@ -152,10 +153,10 @@ class Study:
         if results.exists():
             self.found["rows"] = json.loads(results.read_text())["rows"]
         names = json.loads((folder / "terms.json").read_text())
-        self.terms = dict(zip(names, carry.load(folder / "terms.npz"), strict=True))
+        self.terms = dict(zip(names, job_file.load(folder / "terms.npz"), strict=True))
         self.exact = without_privacy(next(iter(self.terms.values())))
-        self.data = carry.load(folder / "data.npz")
-        self.choosing = carry.load(folder / "choosing.npz") if len(setting.rounds) > 1 else None
+        self.data = job_file.load(folder / "data.npz")
+        self.choosing = job_file.load(folder / "choosing.npz") if len(setting.rounds) > 1 else None
         self.many = copies(self.data.clients, setting.seeds)
         self.budgets = [*(f"{epsilon:g}" for epsilon in setting.epsilons), NO_PRIVACY]
         self.plan = self.data.plan()
@@ -188,13 +189,13 @@ class Study:
         seeds = run.clients.sizes.shape[0]
         numbers = jnp.arange(run.first_seed, run.first_seed + seeds, dtype=jnp.uint32)
         keys = jax.vmap(lambda n: jax.random.key(n, impl="threefry2x32"))(numbers)
-        return algorithm, stacked, run.clients, engine.start_all(run.plan, algorithm, keys)
+        return algorithm, stacked, run.clients, resident.start_all(run.plan, algorithm, keys)
 
     def program(self, run: Run) -> Any:
         """Compiled once for every shape."""
         place = (run.method, run.clients.blocks[0].y.shape, len(run.terms))
         if place not in self.compiled:
-            lowered = engine.run_rounds.lower(run.plan, *self.inputs(run), jnp.int32(0), jnp.int32(0))
+            lowered = resident.run_rounds.lower(run.plan, *self.inputs(run), jnp.int32(0), jnp.int32(0))
             self.compiled[place] = lowered.compile()
         return self.compiled[place]
 
@@ -204,7 +205,7 @@ class Study:
         algorithm, *rest, state = jax.block_until_ready(self.inputs(run))
         began = time.perf_counter()
         state = jax.block_until_ready(program(algorithm, *rest, state, jnp.int32(0), jnp.int32(rounds)))
-        return engine.all_models(algorithm, state), state.shared, time.perf_counter() - began
+        return resident.all_models(algorithm, state), state.shared, time.perf_counter() - began
 
     def run(self) -> dict[str, Any]:
         open_methods = {"personal" if method == "local" else method for method, _ in self.open_runs()}
@@ -230,7 +231,7 @@ class Study:
 
     def speed_runs(self) -> dict[str, Run]:
         """One run, and noise x clip x seeds as one program."""
-        parcel = carry.load(self.folder / "speed.npz")
+        parcel = job_file.load(self.folder / "speed.npz")
         base = trees.row(parcel.terms, 0)
         inbox: Any = base.inbox
         sweep = [

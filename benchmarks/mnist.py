@@ -25,13 +25,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from kinfolk.algorithms import REGISTRY
-from kinfolk.building import as_sweep, build_model
-from kinfolk.data.mnist import rotated_mnist
-from kinfolk.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.data.sets.mnist import rotated_mnist
+from kinfolk.engines import resident
+from kinfolk.engines.layout import lay_out
+from kinfolk.engines.resident import Plan
 from kinfolk.privacy.levels import example_level
-from kinfolk.simulation import carry, engine
-from kinfolk.simulation.engine import Plan
-from kinfolk.simulation.layout import lay_out
+from kinfolk.training import job_file
+from kinfolk.training.build import as_sweep, build_model
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def methods(setting: Setting) -> dict[str, tuple[str, dict[str, Any]]]:
 def terms_of(setting: Setting, model: ModelChoice, method: str, options: dict[str, Any]) -> Any:
     """Calibrated mechanisms, from sizes alone: no image is looked at."""
     from kinfolk.data.federation import ClientData, Federation
-    from kinfolk.jobs import prepare
+    from kinfolk.training.prepare import prepare
 
     sizes = np.full(setting.silos, setting.train_rows)
     blank = ClientData(
@@ -89,7 +90,7 @@ def terms_of(setting: Setting, model: ModelChoice, method: str, options: dict[st
 def pack(folder: Path, setting: Setting, model: ModelChoice) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number, (method, options) in enumerate(methods(setting).values()):
-        carry.save(terms_of(setting, model, method, options), folder / f"terms{number}.npz")
+        job_file.save(terms_of(setting, model, method, options), folder / f"terms{number}.npz")
 
 
 def run(folder: Path, setting: Setting, choice: ModelChoice) -> dict[str, Any]:
@@ -112,15 +113,17 @@ def run(folder: Path, setting: Setting, choice: ModelChoice) -> dict[str, Any]:
         plan = Plan(build_model(choice, data[0].shape, "classes", 10), "example", widths, steps)
         for number, (name, (method, options)) in enumerate(methods(setting).items()):
             algorithm = as_sweep(REGISTRY[method].build(**options))
-            terms = as_sweep(carry.load(folder / f"terms{number}.npz"))
+            terms = as_sweep(job_file.load(folder / f"terms{number}.npz"))
             began = time.perf_counter()
-            states = engine.start_all(plan, algorithm, keys)
+            states = resident.start_all(plan, algorithm, keys)
             inputs = (plan, algorithm, terms, clients)
-            states = jax.block_until_ready(engine.run_rounds(*inputs, states, jnp.int32(0), jnp.int32(0)))
+            states = jax.block_until_ready(resident.run_rounds(*inputs, states, jnp.int32(0), jnp.int32(0)))
             compiled = time.perf_counter()  # no round was run; the same program runs them all now
-            states = jax.block_until_ready(engine.run_rounds(*inputs, states, jnp.int32(0), jnp.int32(setting.rounds)))
+            states = jax.block_until_ready(
+                resident.run_rounds(*inputs, states, jnp.int32(0), jnp.int32(setting.rounds))
+            )
             finished = time.perf_counter()
-            wrong = np.asarray(engine.errors(plan, algorithm, tests, states)["error"])[0]
+            wrong = np.asarray(resident.errors(plan, algorithm, tests, states)["error"])[0]
             row = {
                 "method": name,
                 "masks": masks,

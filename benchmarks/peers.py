@@ -27,10 +27,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent / "peers"))
 from turns import MARK, Task, write
 
-from kinfolk.building import build_model
 from kinfolk.data.federation import DataError
-from kinfolk.data.femnist import femnist
-from kinfolk.experiment import ModelChoice
+from kinfolk.data.sets.femnist import femnist
+from kinfolk.training.build import build_model
+from kinfolk.training.experiment import ModelChoice
 
 HERE = Path(__file__).parent / "peers"
 TORCH = "torch==2.13.0"

@@ -48,10 +48,11 @@ def pack(folder: Path, scaling: str, rounds: int, seeds: int) -> None:
     """Calibrates every budget and writes one parcel per method."""
     from sweeps import stacked
 
-    from kinfolk.experiment import DataChoice, Experiment, Phase, Training
-    from kinfolk.jobs import prepare
+    from kinfolk.data.choice import DataChoice
     from kinfolk.privacy.levels import example_level
-    from kinfolk.simulation import carry
+    from kinfolk.training import job_file
+    from kinfolk.training.experiment import Experiment, Phase, Training
+    from kinfolk.training.prepare import prepare
 
     folder.mkdir(parents=True, exist_ok=True)
     known: dict[tuple[float, str], Any] = {}
@@ -84,20 +85,20 @@ def pack(folder: Path, scaling: str, rounds: int, seeds: int) -> None:
                 own = algorithm if strength is None else replace(algorithm, strength=strength)  # type: ignore[type-var]
                 points.append((own, known[epsilon, pays_like]))
         assert job is not None
-        carry.save(stacked(job, points), folder / f"{name}.npz")
+        job_file.save(stacked(job, points), folder / f"{name}.npz")
     about = {"scaling": scaling, "rounds": rounds, "calibration_cpu_seconds": time.process_time() - began}
     (folder / "about.json").write_text(json.dumps(about))
 
 
 def run(folder: Path) -> None:
     """Runs every parcel and writes its pooled test errors."""
-    from kinfolk.simulation import carry
+    from kinfolk.training import job_file
 
     results: dict[str, Any] = {"device": jax.devices()[0].device_kind}
     for name in METHODS:
-        parcel = carry.load(folder / f"{name}.npz")
+        parcel = job_file.load(folder / f"{name}.npz")
         cpu = time.process_time()
-        _, errors, seconds = carry.run(parcel)
+        _, errors, seconds = job_file.run(parcel)
         rows = np.concatenate([np.asarray(block.mask).sum(axis=-1) for block in parcel.tests], axis=1)
         pooled = (errors["error"] * rows).sum(axis=-1) / rows.sum(axis=-1)
         results[name] = {"mse": pooled.tolist(), **seconds, "cpu_seconds_with_compiling": time.process_time() - cpu}
@@ -107,7 +108,7 @@ def run(folder: Path) -> None:
 
 def report(folder: Path) -> None:
     """Table, and a picture of each method at its best strength."""
-    from kinfolk import charts
+    from kinfolk.report import line_chart
 
     about, results = (json.loads((folder / f"{part}.json").read_text()) for part in ("about", "results"))
     series = {}
@@ -118,7 +119,7 @@ def report(folder: Path) -> None:
             print(f"  epsilon {epsilon:4g}: " + "  ".join(f"{value:.5f}" for value in row))
         series[name] = list(zip(EPSILONS, mse.min(axis=1).tolist(), strict=True))
     title = f"School, {about['rounds']} rounds, scaling {about['scaling']}: test error against epsilon"
-    picture = charts.lines(title, series, "epsilon (delta 1e-3)", "pooled test MSE", log_across=True, log_up=True)
+    picture = line_chart.lines(title, series, "epsilon (delta 1e-3)", "pooled test MSE", log_across=True, log_up=True)
     (folder / "figure.svg").write_text(picture)
     run_seconds = sum(results[name]["run"] for name in METHODS)
     compile_seconds = sum(results[name]["compile"] for name in METHODS)

@@ -28,13 +28,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from kinfolk import trees
-from kinfolk.building import as_array, as_sweep
 from kinfolk.data.federation import Federation
-from kinfolk.data.large import from_arrays, from_function
-from kinfolk.experiment import Engine, Experiment, ModelChoice, Phase, Training
-from kinfolk.jobs import Job, prepare
+from kinfolk.data.lazy import from_arrays, from_function
+from kinfolk.engines import client_store, streaming
+from kinfolk.engines import resident as engine
 from kinfolk.privacy.levels import client_level
-from kinfolk.simulation import engine, store, streaming
+from kinfolk.training.build import as_array, as_sweep
+from kinfolk.training.experiment import Engine, Experiment, ModelChoice, Phase, Training
+from kinfolk.training.prepare import Job, prepare
 
 FEATURES, ROWS, COHORT = 1000, 8, 1000
 RESIDENT, ON_DISK = 5_000, 100_000
@@ -124,7 +125,7 @@ class Streaming:
             job.plan,
             self.fixed[1],
             jax.random.key(0),
-            lambda shapes: store.on_disk(shapes, job.plan.clients, folder, "states"),
+            lambda shapes: client_store.on_disk(shapes, job.plan.clients, folder, "states"),
         )
 
     def go(self, rounds: int) -> list[float]:

@@ -21,13 +21,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kinfolk.building import as_sweep
-from kinfolk.data.school import SCALINGS
-from kinfolk.experiment import DataChoice, Experiment, Phase, Training
-from kinfolk.jobs import Job, prepare
-from kinfolk.privacy import calibration
+from kinfolk.accounting import calibrate
+from kinfolk.data.choice import DataChoice
+from kinfolk.data.sets.school import SCALINGS
+from kinfolk.engines import resident
 from kinfolk.privacy.levels import example_level
-from kinfolk.simulation import engine
+from kinfolk.training.build import as_sweep
+from kinfolk.training.experiment import Experiment, Phase, Training
+from kinfolk.training.prepare import Job, prepare
 
 STEP_SIZES = {"as_published": 0.01, "bounds": 0.03}
 METHODS: dict[str, list[float | None]] = {
@@ -60,7 +61,7 @@ def job_for(method: str, scaling: str, epsilon: float, rounds: int, seeds: int) 
 
 def test_error(job: Job, algorithm: Any, states: Any) -> np.ndarray:
     """Pooled test error per sweep point and seed."""
-    errors = np.asarray(engine.errors(job.plan, algorithm, job.tests, states)["error"])
+    errors = np.asarray(resident.errors(job.plan, algorithm, job.tests, states)["error"])
     rows = np.concatenate([np.asarray(block.mask).sum(axis=-1) for block in job.tests], axis=1)
     return (errors * rows).sum(axis=-1) / rows.sum(axis=-1)
 
@@ -73,9 +74,9 @@ def train(job: Job, strengths: list[float | None]) -> tuple[np.ndarray, dict[str
         algorithm = replace(algorithm, strength=jnp.asarray(strengths, jnp.float32))
     keys = jax.vmap(jax.random.key)(jnp.arange(job.experiment.seeds, dtype=jnp.uint32))
     began = time.perf_counter()
-    states = engine.start_all(job.plan, algorithm, keys)
+    states = resident.start_all(job.plan, algorithm, keys)
     inputs = (algorithm, terms, job.clients, states, jnp.int32(0), jnp.int32(rounds))
-    program = engine.run_rounds.lower(job.plan, *inputs).compile()
+    program = resident.run_rounds.lower(job.plan, *inputs).compile()
     compiled = time.perf_counter()
     cpu = time.process_time()
     states = jax.block_until_ready(program(*inputs))
@@ -89,7 +90,7 @@ def train(job: Job, strengths: list[float | None]) -> tuple[np.ndarray, dict[str
 
 def measure(scaling: str, epsilon: float, rounds: int, seeds: int, methods: Sequence[str] = QUICK) -> dict[str, Any]:
     calibrations: list[float] = []
-    original = calibration.budgets.noise_multipliers
+    original = calibrate.noise_for_budget.noise_multipliers
 
     def timed(cases: Any) -> list[float]:
         began = time.process_time()
@@ -97,7 +98,7 @@ def measure(scaling: str, epsilon: float, rounds: int, seeds: int, methods: Sequ
         calibrations.append(time.process_time() - began)
         return found
 
-    calibration.budgets.noise_multipliers = timed
+    calibrate.noise_for_budget.noise_multipliers = timed
     result: dict[str, Any] = {"mse": {}, "mse_by_seed": {}}
     for method in methods:
         strengths = METHODS[method]
@@ -110,7 +111,7 @@ def measure(scaling: str, epsilon: float, rounds: int, seeds: int, methods: Sequ
             name = method if strength is None else f"{method} {strength:g}"
             result["mse"][name] = float(row.mean())
             result["mse_by_seed"][name] = row.tolist()
-    calibration.budgets.noise_multipliers = original
+    calibrate.noise_for_budget.noise_multipliers = original
     if "mean_regularized" in methods:
         result["mse"]["mean_regularized"] = result["mse"]["mean_regularized 1"]
     result["calibration_cpu_seconds"] = max(calibrations)

@@ -28,18 +28,18 @@ import strength_page
 from strength_means import mean_estimation
 
 from kinfolk import trees
-from kinfolk.algorithms.auto_strength import MeanRegularizedAuto
+from kinfolk.accounting import composition
+from kinfolk.accounting.calibrate import terms_for
 from kinfolk.algorithms.mean_regularized import MeanRegularized
+from kinfolk.algorithms.mean_regularized_auto import MeanRegularizedAuto
 from kinfolk.data.federation import Federation
-from kinfolk.data.school import school
+from kinfolk.data.sets.school import school
+from kinfolk.engines import resident
+from kinfolk.engines.layout import lay_out, local_steps
 from kinfolk.models import linear
-from kinfolk.privacy import accounting
-from kinfolk.privacy.calibration import terms_for
 from kinfolk.privacy.gates import CHOICE, GRADIENT
 from kinfolk.privacy.levels import Budget, Terms, example_level
 from kinfolk.privacy.mechanisms import GaussianSum
-from kinfolk.simulation import engine
-from kinfolk.simulation.layout import lay_out, local_steps
 from kinfolk.theory.tuning import draw_trials
 from kinfolk.types import Model
 
@@ -53,10 +53,10 @@ TRIALS, SHAPE = 10, 0.0
 def run(model: Model, algorithm: Any, terms: Terms, laid: Any, keys: jax.Array, rounds: int) -> np.ndarray:
     """Losses and errors of shape (2, points, seeds, clients); leaves of algorithm and terms have an axis of points."""
     clients, tests, widths, most = laid
-    plan = engine.Plan(model, "example", widths, most)
-    states = engine.start_all(plan, algorithm, keys)
-    states = engine.run_rounds(plan, algorithm, terms, clients, states, jnp.int32(0), jnp.int32(rounds))
-    found = engine.errors(plan, algorithm, tests, states)
+    plan = resident.Plan(model, "example", widths, most)
+    states = resident.start_all(plan, algorithm, keys)
+    states = resident.run_rounds(plan, algorithm, terms, clients, states, jnp.int32(0), jnp.int32(rounds))
+    found = resident.errors(plan, algorithm, tests, states)
     return np.stack([np.asarray(found["loss"]), np.asarray(found["error"])])
 
 
@@ -119,7 +119,7 @@ def tuned_terms(terms: Terms, level: Any, ids: Sequence[str], sizes: np.ndarray,
     noise = []
     for cost, count, name, n in zip(terms.data.costs(), uses.tolist(), ids, sizes.tolist(), strict=True):
         own = level.budgets.get(name, Budget(level.epsilon, level.delta))
-        case = (cost, count, own.epsilon, own.delta or accounting.default_delta(int(n)))
+        case = (cost, count, own.epsilon, own.delta or composition.default_delta(int(n)))
         if case not in solved:
             solved[case] = _tuned_noise(*case)
         noise.append(solved[case])
@@ -132,7 +132,7 @@ def _tuned_noise(cost: Any, uses: int, epsilon: float, delta: float) -> float:
     def spent(log_z: float) -> float:
         charge = replace(cost, noise_multiplier=float(np.exp(log_z)), delta=0.0)
         return float(
-            np.log(accounting.epsilon_of_the_best([(charge, uses)], delta, mean=TRIALS, shape=SHAPE) / epsilon)
+            np.log(composition.epsilon_of_the_best([(charge, uses)], delta, mean=TRIALS, shape=SHAPE) / epsilon)
         )
 
     before = np.log(cost.noise_multiplier * 1.6)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kinfolk import charts
+from kinfolk.report import line_chart
 
 TEXT = Path(__file__).with_name("strength_page.txt")
 """The words of the page, with the places where tables go in double braces."""
@@ -173,6 +173,6 @@ def means_picture(rows: list[dict[str, Any]]) -> str:
     }
     series = {label: [(row["tau"], row[name]) for row in rows] for label, name in names.items()}
     title = "Mean estimation: K 20, n 200, sigma 0.4, epsilon 0.25, delta 1e-5"
-    return charts.lines(
+    return line_chart.lines(
         title, series, "tau: how much clients differ", "mean squared error", log_across=True, log_up=True
     )

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from kinfolk.data.schema import Column, Schema, to_toml
+from kinfolk.data.tables.schema import Column, Schema, to_toml
 
 
 def write(folder: Path, rows: int, columns: int, clients: int) -> tuple[Path, Path]:
@@ -55,7 +55,7 @@ def main() -> None:
         words += [] if options.seed is None else ["--seed", options.seed]
         python = [sys.executable, *(["-m", "cProfile", "-o", options.profile] if options.profile else [])]
         script = folder / "command.py"
-        script.write_text("from kinfolk.cli import main\nmain()\n")
+        script.write_text("from kinfolk.cli.main import main\nmain()\n")
         environment = {**os.environ, "KINFOLK_LEDGERS": str(folder / "ledgers")}
         begin = time.monotonic()
         done = subprocess.run([*python, script, *map(str, words)], env=environment, check=True, capture_output=True)

@@ -4,7 +4,13 @@ import gc
 from importlib import import_module
 
 for name in (
-    *("kinfolk.deploy.coordinator", "kinfolk.deploy.scaffold", "kinfolk.deploy.silo", "kinfolk.jobs", "polars"),
+    *(
+        "kinfolk.deploy.coordinator",
+        "kinfolk.deploy.scaffold",
+        "kinfolk.deploy.silo",
+        "kinfolk.training.prepare",
+        "polars",
+    ),
     *("flwr.supernode.cli", "flwr.supernode.main", "uvicorn", "httpcore"),
     *("flwr.supernode.runtime.run_clientapp", "flwr.app", "flwr.supercore.runtime"),
 ):

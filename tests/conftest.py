@@ -60,12 +60,12 @@ def school_data() -> None:
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Runs the command line in this process; returns its exit code and what it printed."""
-    from kinfolk import cli
+    from kinfolk.cli import main
 
     def call(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["kinfolk", *map(str, words)])
         with pytest.raises(SystemExit) as stop:
-            cli.main()
+            main.main()
         out, err = capsys.readouterr()
         return int(stop.value.code or 0), out, err
 

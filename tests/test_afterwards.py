@@ -9,18 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import models, train, trees
-from kinfolk.afterwards import AFTERWARDS
-from kinfolk.afterwards.fine_tune import OBJECTIVES, FineTuneAfterwards
-from kinfolk.afterwards.registry import build
-from kinfolk.afterwards.self_select import SelfSelect
-from kinfolk.cli_output import result_row, show_results
-from kinfolk.experiment import Afterwards, ConfigError, Experiment, Phase
+from kinfolk import models, trees
+from kinfolk.cli.output import result_row, show_results
+from kinfolk.personalize import AFTERWARDS
+from kinfolk.personalize.fine_tune import OBJECTIVES, FineTuneAfterwards
+from kinfolk.personalize.registry import build
+from kinfolk.personalize.self_select import SelfSelect
 from kinfolk.privacy.choice import ExactMin, NoisyMin
-from kinfolk.privacy.gates import DataGate, Rows
+from kinfolk.privacy.gates import DataGate
 from kinfolk.privacy.levels import client_level, example_level
 from kinfolk.privacy.mechanisms import ExactSum, GaussianSum
 from kinfolk.privacy.release import PrivacyError, new_meter
+from kinfolk.toml import ConfigError
+from kinfolk.training import loop
+from kinfolk.training.experiment import Afterwards, Experiment, Phase
+from kinfolk.types import Rows
 
 
 def gate_for(model: models.Model, seed: int = 0, rows: int = 30, shift: float = 0.0) -> DataGate:
@@ -103,8 +106,8 @@ def small(**changes: object) -> Experiment:
 @pytest.mark.slow
 @pytest.mark.parametrize("method", AFTERWARDS)
 def test_a_run_ends_with_it(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plain = train.run(small(), tmp_path)
-    after = train.run(small(afterwards=Afterwards(method)), tmp_path)
+    plain = loop.run(small(), tmp_path)
+    after = loop.run(small(afterwards=Afterwards(method)), tmp_path)
     assert after.statement()["epsilon"] == plain.statement()["epsilon"], "what a client does alone is free"
     assert after.metrics()[-1]["error"] != after.metrics()[-2]["error"]
     assert (after.public / "shared.npz").read_bytes() == (plain.public / "shared.npz").read_bytes()
@@ -121,8 +124,8 @@ def test_a_run_ends_with_it(method: str, tmp_path: Path, capsys: pytest.CaptureF
 def test_it_is_refused_where_models_are_published(tmp_path: Path) -> None:
     experiment = small(afterwards=Afterwards("fine_tune"), privacy=example_level(epsilon=1))
     with pytest.raises(ConfigError, match="refused at level='example'"):
-        train.run(experiment, tmp_path)
+        loop.run(experiment, tmp_path)
     with pytest.raises(ConfigError, match="not one of fine_tune, self_select"):
-        train.run(small(afterwards=Afterwards("magic")), tmp_path)
+        loop.run(small(afterwards=Afterwards("magic")), tmp_path)
     with pytest.raises(ValueError, match="has no option 'speed'"):
         build("fine_tune", {"speed": 1})

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinfolk import carrying, runs, train
-from kinfolk.experiment import Afterwards, ConfigError, Experiment, Phase, Training
-from kinfolk.privacy.ledger import read_lines
+from kinfolk.accounting.ledger import read_lines
 from kinfolk.privacy.levels import client_level
 from kinfolk.privacy.release import PrivacyError
-from kinfolk.simulation import carry
+from kinfolk.toml import ConfigError
+from kinfolk.training import job_file, loop, offload, run_directory
+from kinfolk.training.experiment import Afterwards, Experiment, Phase, Training
 
 WITHOUT_ACCOUNTING = """
 import sys
@@ -37,8 +37,8 @@ def small() -> Experiment:
 
 @pytest.mark.slow
 def test_an_exported_job_gives_the_same_models_and_is_charged_before(tmp_path: Path) -> None:
-    here = train.run(small(), tmp_path / "here")
-    there = carrying.export(small(), tmp_path / "there")
+    here = loop.run(small(), tmp_path / "here")
+    there = offload.export(small(), tmp_path / "there")
     assert len(read_lines(there.public / "ledger.jsonl")) > 0, "charged before it leaves"
     assert not there.done()
     job, result = there.private / "job.npz", tmp_path / "result.npz"
@@ -47,7 +47,7 @@ def test_an_exported_job_gives_the_same_models_and_is_charged_before(tmp_path: P
     )
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["run"] > 0
-    carrying.merge(there.path, result)
+    offload.merge(there.path, result)
     assert there.statement()["parties"] == here.statement()["parties"]
     for name in ("private/models.npz", "public/shared.npz"):
         with np.load(here.path / name) as one, np.load(there.path / name) as other:
@@ -59,35 +59,35 @@ def test_an_exported_job_gives_the_same_models_and_is_charged_before(tmp_path: P
 
 @pytest.mark.slow
 def test_a_result_that_used_more_than_was_charged_is_not_taken(tmp_path: Path) -> None:
-    run = carrying.export(small(), tmp_path)
+    run = offload.export(small(), tmp_path)
     job, result = run.private / "job.npz", tmp_path / "result.npz"
-    parcel = carry.load(job)
-    carry.save(replace(parcel, rounds=(3, 5)), job)
+    parcel = job_file.load(job)
+    job_file.save(replace(parcel, rounds=(3, 5)), job)
     subprocess.run(
-        [sys.executable, "-m", "kinfolk.simulation.carry", str(job), str(result)], check=True, capture_output=True
+        [sys.executable, "-m", "kinfolk.training.job_file", str(job), str(result)], check=True, capture_output=True
     )
     with pytest.raises(PrivacyError, match="the result of another job"):
-        carrying.merge(run.path, result)
+        offload.merge(run.path, result)
     begun = json.loads((run.private / "run.json").read_text())
-    runs.write_json(run.private / "run.json", {**begun, "job": carry.digest(job)})
+    run_directory.write_json(run.private / "run.json", {**begun, "job": job_file.digest(job)})
     with pytest.raises(PrivacyError, match="used otherwise than charged"):
-        carrying.merge(run.path, result)
+        offload.merge(run.path, result)
     settings = run.public / "experiment.toml"
     settings.write_text(settings.read_text().replace("zero_out", "replace_one"))
     with pytest.raises(PrivacyError, match="was changed since"):
-        carrying.merge(run.path, result)
+        offload.merge(run.path, result)
     assert not run.done()
 
 
 def test_a_release_is_not_exported(tmp_path: Path) -> None:
     with pytest.raises(PrivacyError, match="draws its noise where its ledger is"):
-        carrying.export(replace(small(), seed=None, seeds=1), tmp_path)
-    own = train.run(Experiment(seed=0, phases=(Phase("local", 1),)), tmp_path)
+        offload.export(replace(small(), seed=None, seeds=1), tmp_path)
+    own = loop.run(Experiment(seed=0, phases=(Phase("local", 1),)), tmp_path)
     with pytest.raises(PrivacyError, match="only an exported run takes a result"):
-        carrying.merge(own.path, tmp_path / "result.npz")
+        offload.merge(own.path, tmp_path / "result.npz")
 
 
 def test_a_phase_after_clusters_is_refused(tmp_path: Path) -> None:
     phases = (Phase("ifca", 2), Phase("mean_regularized", 2))
     with pytest.raises(ConfigError, match="does not end with one shared model"):
-        train.run(replace(small(), phases=phases), tmp_path)
+        loop.run(replace(small(), phases=phases), tmp_path)

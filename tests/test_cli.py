@@ -12,20 +12,21 @@ from typing import Any
 
 import pytest
 
-from kinfolk import cli, jobs
-from kinfolk.data.synthetic import synthetic_schools
+from kinfolk.cli import main
+from kinfolk.data import registry
+from kinfolk.data.sets.synthetic import synthetic_schools
 
 
 @pytest.fixture
 def kinfolk(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Runs the command line in this process; returns its exit code and what it printed."""
     small = {"clients": 6, "features": 2, "least": 10, "most": 40}
-    monkeypatch.setitem(jobs.DATASETS, "synthetic_schools", lambda scaling, **o: synthetic_schools(**small, **o))
+    monkeypatch.setitem(registry.DATASETS, "synthetic_schools", lambda scaling, **o: synthetic_schools(**small, **o))
 
     def call(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["kinfolk", *map(str, words)])
         with pytest.raises(SystemExit) as stop:
-            cli.main()
+            main.main()
         out, err = capsys.readouterr()
         return int(stop.value.code or 0), out, err
 

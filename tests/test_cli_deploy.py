@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk import cli
+from kinfolk.cli import main
 
 pytestmark = pytest.mark.skipif(find_spec("flwr") is None, reason="pip install 'kinfolk[flower]'")
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(find_spec("flwr") is None, reason="pip install '
 def run(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     monkeypatch.setattr(sys, "argv", ["kinfolk", *map(str, words)])
     with pytest.raises(SystemExit) as stopped:
-        cli.main()
+        main.main()
     return int(stopped.value.code or 0)
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from kinfolk import portable
-from kinfolk.data import reading, tables
-from kinfolk.export import export
-from kinfolk.fitted import ExportError, open_models
+from kinfolk.data.tables import encode, read
+from kinfolk.serving import predict_numpy
+from kinfolk.serving.export import export
+from kinfolk.serving.trained import ExportError, open_models
 
 
 def write(path: Path) -> Path:
@@ -86,11 +86,11 @@ def test_predictions_are_the_same_in_kinfolk_numpy_and_onnx(
     assert answer["notice"] == ""
     assert answer["files"] == ["model.json", "model.onnx", "model.safetensors", "predict.py", "shared.onnx"]
     rows = [row for row in pl.read_csv("t.csv").to_dicts() if row["hospital"] == "y"]
-    guesses, chances = portable.predict("y", rows)
+    guesses, chances = predict_numpy.predict("y", rows)
     mine = found.filter(pl.col("hospital") == "y")
     wanted: Any = pytest.approx(guesses.tolist(), rel=1e-5) if task == "number" else guesses.tolist()
     assert mine["prediction"].to_list() == wanted
-    x = tables.encode(open_models(Path("y")).schema, reading.read(Path("t.csv")))[0][1::3]
+    x = encode.encode(open_models(Path("y")).schema, read.read(Path("t.csv")))[0][1::3]
     session = onnxruntime.InferenceSession("y/model.onnx", providers=["CPUExecutionProvider"])
     answers: Any = session.run(None, {"features": x})[0]
     if task == "number":
@@ -147,7 +147,7 @@ def test_who_may_have_which_model(command: Any, trained: Any) -> None:
 
 def test_onnx_that_disagrees_is_not_written(trained: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fitted = open_models(trained())
-    monkeypatch.setattr("kinfolk.onnx_export._expected", lambda *_: np.zeros((64, 2)))
+    monkeypatch.setattr("kinfolk.serving.to_onnx._expected", lambda *_: np.zeros((64, 2)))
     with pytest.raises(ExportError, match="disagree"):
         export(fitted, tmp_path / "m", client="x", onnx=True)
     assert not (tmp_path / "m").exists()

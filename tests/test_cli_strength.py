@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk import cli
+from kinfolk.cli import main
 
 WORDS = "plan strength --clients 20 --examples 200 --sigma 0.4 --tau 0.08 --epsilon 0.25 --delta 1e-5"
 
@@ -17,7 +17,7 @@ WORDS = "plan strength --clients 20 --examples 200 --sigma 0.4 --tau 0.08 --epsi
 def call(words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     monkeypatch.setattr(sys, "argv", ["kinfolk", *words.split()])
     with pytest.raises(SystemExit) as stop:
-        cli.main()
+        main.main()
     return int(stop.value.code or 0), capsys.readouterr().out
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kinfolk import runs, train
-from kinfolk.data import schema as schemas
-from kinfolk.privacy import ledger
+from kinfolk.accounting import ledger
+from kinfolk.data.tables import schema
+from kinfolk.training import loop, run_directory
 
 
 def write(path: Path, clients: str = "xyz", rows: int = 90) -> Path:
@@ -51,7 +51,7 @@ def test_a_release_needs_every_entry_of_the_schema_confirmed(command: Any, table
     assert any("ward-2024" in note for note in answer["notes"])
     lines = ledger.read_lines(tmp_path / "ledgers" / "ward-2024.jsonl")
     assert {line.party for line in lines} == {"x", "y", "z"}
-    run = runs.open_run(Path(row["run"]))
+    run = run_directory.open_run(Path(row["run"]))
     assert (run.public / "schema.toml").exists()
     assert run.statement()["not_private"] == []
 
@@ -60,10 +60,10 @@ def test_a_release_needs_every_entry_of_the_schema_confirmed(command: Any, table
 def test_a_simulation_says_that_scaling_looked_at_data(command: Any, table: Path, level: str) -> None:
     code, out, _ = command("train", table, *WORDS, "--seed", 1, "--level", level)
     assert code == 0
-    run = runs.open_run(Path(json.loads(out)["results"][0]["run"]))
+    run = run_directory.open_run(Path(json.loads(out)["results"][0]["run"]))
     assert "guessed" in run.statement()["not_private"][0]
     assert not (run.public / "schema.toml").exists()
-    assert schemas.from_toml(run.schema() or "").client == "hospital"
+    assert schema.from_toml(run.schema() or "").client == "hospital"
 
 
 def test_a_run_on_tables_is_resumed_and_a_changed_schema_is_not(
@@ -79,7 +79,7 @@ def test_a_run_on_tables_is_resumed_and_a_changed_schema_is_not(
 
     path = Path(whole["run"])
     with pytest.raises(KeyboardInterrupt):
-        train.run(runs.open_run(path).experiment(), tmp_path / "again", progress=stop)
+        loop.run(run_directory.open_run(path).experiment(), tmp_path / "again", progress=stop)
     (begun,) = (tmp_path / "again").iterdir()
     text = (tmp_path / "schema.toml").read_text()
     (tmp_path / "schema.toml").write_text(text.replace("high = 70.0", "high = 80.0"))

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kinfolk.compare_picture import privacy_utility
-from kinfolk.defaults import automatic, settings
+from kinfolk.report.compare_chart import privacy_utility
+from kinfolk.training.recipes import automatic, settings
 
 ROWS = [
     {"method": name, "budget": budget, "error": error, "error_spread": 0.01}
@@ -71,7 +71,7 @@ def test_the_automatic_choice_follows_the_theory() -> None:
 
 
 def test_settings_depend_on_public_numbers_only() -> None:
-    from kinfolk.data.schema import Column, Schema
+    from kinfolk.data.tables.schema import Column, Schema
 
     narrow = Schema(Column("y", low=0, high=1), (Column("x", low=0, high=1),))
     wide = Schema(Column("y", low=0, high=1), tuple(Column(f"x{k}", low=0, high=1) for k in range(200)))

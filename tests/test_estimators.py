@@ -20,9 +20,9 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from kinfolk import PersonalizedClassifier, PersonalizedRegressor, client_level, example_level, none
-from kinfolk.data.schema import Column, Schema
-from kinfolk.fitted import load
+from kinfolk.data.tables.schema import Column, Schema
 from kinfolk.privacy.release import PrivacyError
+from kinfolk.serving.trained import load
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.uniform(-1, 1, (300, 3))

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk.experiment import ConfigError, DataChoice, Experiment, Phase, Training, from_toml, load, to_toml
+from kinfolk.data.choice import DataChoice
 from kinfolk.privacy.levels import Budget, client_level, example_level, none
+from kinfolk.toml import ConfigError, from_toml, to_toml
+from kinfolk.training.experiment import Experiment, Phase, Training, load
 
 EXPERIMENTS = [
     Experiment(),
@@ -32,7 +34,7 @@ def test_there_and_back(experiment: Experiment) -> None:
     if experiment.training.batch_size is None:  # TOML has no null; absence means the default
         assert "batch_size" not in to_toml(experiment)
         return
-    assert from_toml(to_toml(experiment)) == experiment
+    assert from_toml(to_toml(experiment), Experiment) == experiment
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,7 @@ def test_there_and_back(experiment: Experiment) -> None:
 )
 def test_mistakes_are_named(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        from_toml(text)
+        from_toml(text, Experiment)
 
 
 def test_a_file_is_named_in_its_errors(tmp_path: Path) -> None:
@@ -67,4 +69,4 @@ def test_a_file_is_named_in_its_errors(tmp_path: Path) -> None:
 
 
 def test_whole_numbers_are_numbers() -> None:
-    assert from_toml("[privacy]\nlevel='example'\nepsilon=3").privacy.epsilon == 3.0
+    assert from_toml("[privacy]\nlevel='example'\nepsilon=3", Experiment).privacy.epsilon == 3.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kinfolk.simulation.layout import block_widths
+from kinfolk.engines.layout import block_widths
 
 
 def test_full_batches_of_very_unequal_clients_are_cut_by_size() -> None:

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from kinfolk import models, trees
-from kinfolk.building import as_sweep
 from kinfolk.data.federation import from_rows
-from kinfolk.experiment import Experiment, ModelChoice, Phase, Training
-from kinfolk.jobs import Job, prepare
+from kinfolk.engines import batching, resident
 from kinfolk.privacy import clipping
 from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.privacy.mechanisms import shuffled_batch
-from kinfolk.simulation import engine, mapping
+from kinfolk.training.build import as_sweep
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.training.prepare import Job, prepare
 
 SIZES = (4, 5, 8, 8, 9)
 
@@ -43,9 +43,9 @@ def run(job: Job) -> list[np.ndarray]:
     jax.clear_caches()
     algorithm, terms = as_sweep(job.algorithms[0], 2), as_sweep(job.terms, 2)
     keys = jax.vmap(jax.random.key)(jnp.arange(job.experiment.seeds, dtype=jnp.uint32))
-    state = engine.start_all(job.plan, algorithm, keys)
-    state = engine.run_rounds(job.plan, algorithm, terms, job.clients, state, jnp.int32(0), jnp.int32(2))
-    errors = engine.errors(job.plan, algorithm, job.tests, state)
+    state = resident.start_all(job.plan, algorithm, keys)
+    state = resident.run_rounds(job.plan, algorithm, terms, job.clients, state, jnp.int32(0), jnp.int32(2))
+    errors = resident.errors(job.plan, algorithm, job.tests, state)
     kept = (state.shared, state.personal, state.meters.uses, state.meters.draws, errors)
     return [np.asarray(leaf) for leaf in jax.tree.leaves(kept)]
 
@@ -64,21 +64,21 @@ def test_in_turns_equals_together(name: str, model: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(trees, "MOST_AT_A_TIME", 700)
     job = images_job(LEVELS[name], seeds=2, model=model)
     assert set(np.asarray(job.clients.steps).ravel().tolist()) == {1, 2}
-    assert mapping.takes_turns(job.plan.model)
+    assert batching.takes_turns(job.plan.model)
     assert not any(check.violations for check in job.checks)
     if name == "client":  # places for a part of the clients, some of them empty
         inbox = replace(job.terms.inbox, sampling=replace(job.terms.inbox.sampling, capacity=4))
         job = replace(job, terms=replace(job.terms, inbox=inbox))
     in_turns = run(job)
-    monkeypatch.setattr(mapping, "takes_turns", lambda model: False)
+    monkeypatch.setattr(batching, "takes_turns", lambda model: False)
     for a, b in zip(in_turns, run(job), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
 def test_who_takes_turns() -> None:
-    assert not mapping.takes_turns(models.linear(28))
-    assert mapping.takes_turns(models.softmax(784, 62))
-    assert mapping.takes_turns(models.cnn_small(10, 3))
+    assert not batching.takes_turns(models.linear(28))
+    assert batching.takes_turns(models.softmax(784, 62))
+    assert batching.takes_turns(models.cnn_small(10, 3))
 
 
 def test_an_absent_client_costs_nothing() -> None:
@@ -89,7 +89,7 @@ def test_an_absent_client_costs_nothing() -> None:
         return 2 * x
 
     present, x = jnp.array([True, False, True]), jnp.arange(3.0)
-    out = mapping.over_clients(models.cnn_small(10, 3), noted, present, x)
+    out = batching.over_clients(models.cnn_small(10, 3), noted, present, x)
     jax.effects_barrier()
     assert sorted(seen) == [0, 2]
     np.testing.assert_array_equal(out, [0, 0, 4])
@@ -102,7 +102,7 @@ def test_rows_are_changed_where_they_are(together: int, at_a_time: int, monkeypa
     monkeypatch.setattr(trees, "MOST_AT_A_TIME", 5 * at_a_time)
     model, kept, fixed = models.linear(4), jnp.arange(12.0).reshape(4, 3, 1), jnp.arange(1.0, 5)
     places = jnp.zeros(4, int), jnp.array([True, True, True, False, False]), jnp.array([3, 0, 1, 4, 4])
-    found, after = mapping.at_places(model, [lambda k, f: (k.sum() * f, k + 100)], *places, kept, fixed)
+    found, after = batching.at_places(model, [lambda k, f: (k.sum() * f, k + 100)], *places, kept, fixed)
     np.testing.assert_array_equal(found, [30 * 4, 3, 12 * 2, 0, 0])
     np.testing.assert_array_equal(after, kept + 100 * jnp.array([1.0, 1, 0, 1]).reshape(4, 1, 1))
 
@@ -125,7 +125,7 @@ def test_a_turn_takes_the_quickest_function_that_is_right_for_all_in_it(
     functions = [lambda kept, fixed: (fixed, kept + 1), lambda kept, fixed: (10 * fixed, kept + 2)]
     least = jnp.array([1, 0, 1, 0, 1, 0])
     places = jnp.array([1, 1, 1, 1, 0, 1], bool), jnp.array([5, 4, 3, 2, 9, 0])
-    out = mapping.at_places(models.linear(4), functions, least, *places, jnp.zeros(6), jnp.arange(1.0, 7))
+    out = batching.at_places(models.linear(4), functions, least, *places, jnp.zeros(6), jnp.arange(1.0, 7))
     np.testing.assert_array_equal(out[0], found)
     np.testing.assert_array_equal(out[1], after)
 
@@ -136,7 +136,7 @@ def test_everybodys_row_is_their_own(here: list[int], at_a_time: int, monkeypatc
     monkeypatch.setattr(trees, "MOST_TOGETHER", 0)
     monkeypatch.setattr(trees, "MOST_AT_A_TIME", 5 * at_a_time)
     present, x = jnp.array(here, bool), jnp.arange(1.0, 6)
-    found = mapping.over_clients(models.linear(4), lambda a, b: (2 * a, b[:1]), present, x, jnp.ones((5, 3)))
+    found = batching.over_clients(models.linear(4), lambda a, b: (2 * a, b[:1]), present, x, jnp.ones((5, 3)))
     np.testing.assert_array_equal(found[0], 2 * x * jnp.array(here, x.dtype))
     np.testing.assert_array_equal(found[1], present[:, None])
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from kinfolk import models, trees
-from kinfolk.building import build_model
-from kinfolk.experiment import ConfigError, ModelChoice
 from kinfolk.privacy import clipping
+from kinfolk.toml import ConfigError
+from kinfolk.training.build import build_model
+from kinfolk.training.experiment import ModelChoice
 from kinfolk.types import Model
 
 KEY = jax.random.key(1)

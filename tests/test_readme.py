@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk import cli
+from kinfolk.cli import main
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
@@ -23,5 +23,5 @@ def test_the_python_example_runs(
 
 def test_every_command_exists() -> None:
     shown = set(re.findall(r"^    kinfolk (\w+)", README, re.M))
-    commands = {command.callback.__name__ for command in cli.app.registered_commands if command.callback}
-    assert shown == commands | {str(group.name) for group in cli.app.registered_groups}
+    commands = {command.callback.__name__ for command in main.app.registered_commands if command.callback}
+    assert shown == commands | {str(group.name) for group in main.app.registered_groups}

@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from kinfolk import models, trees
-from kinfolk.privacy.gates import Rows
-from kinfolk.solve import evidence, newton, outputs_without
+from kinfolk.closed_form import evidence, newton, outputs_without
+from kinfolk.types import Rows
 
 
 def rows_for(outcome: str, count: int = 12, padding: int = 3) -> Rows:

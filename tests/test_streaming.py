@@ -17,14 +17,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import jobs, runs, streamed, train, trees, ways
+from kinfolk import trees
+from kinfolk.data import registry
+from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import Federation
-from kinfolk.data.large import from_arrays, from_function
-from kinfolk.experiment import ConfigError, DataChoice, Engine, Experiment, ModelChoice, Phase, Training
+from kinfolk.data.lazy import from_arrays, from_function
+from kinfolk.engines.client_store import StoreError, in_memory, on_disk
+from kinfolk.engines.streaming import places_for
 from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level
 from kinfolk.privacy.mechanisms import Sampling
-from kinfolk.simulation.store import StoreError, in_memory, on_disk
-from kinfolk.simulation.streaming import places_for
+from kinfolk.toml import ConfigError
+from kinfolk.training import backends, loop, prepare, run_directory, streaming_backend
+from kinfolk.training.experiment import Engine, Experiment, ModelChoice, Phase, Training
 
 CLIENTS, FEATURES, ROWS = 80, 3, 6
 
@@ -62,10 +66,10 @@ def experiment(store: str, level: PrivacyLevel | None = None, **changes: object)
 
 @pytest.fixture(autouse=True)
 def known_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(jobs.DATASETS, "made", function_data)
+    monkeypatch.setitem(registry.DATASETS, "made", function_data)
 
 
-def result_of(run: runs.Run) -> dict[str, np.ndarray]:
+def result_of(run: run_directory.Run) -> dict[str, np.ndarray]:
     """Models, shared state and per-client errors of a run."""
     found = {}
     for path in (run.private / "models.npz", *run.path.glob("*/shared.npz")):
@@ -74,7 +78,7 @@ def result_of(run: runs.Run) -> dict[str, np.ndarray]:
     return found
 
 
-def same(a: runs.Run, b: runs.Run, tolerance: float = 1e-5) -> None:
+def same(a: run_directory.Run, b: run_directory.Run, tolerance: float = 1e-5) -> None:
     first, second = result_of(a), result_of(b)
     assert first.keys() == second.keys()
     assert all(np.abs(values).max() > 0.01 for name, values in first.items() if name.startswith("models"))
@@ -83,7 +87,7 @@ def same(a: runs.Run, b: runs.Run, tolerance: float = 1e-5) -> None:
     np.testing.assert_allclose(errors_of(a), errors_of(b), rtol=1e-4, atol=1e-5)
 
 
-def errors_of(run: runs.Run) -> list[float]:
+def errors_of(run: run_directory.Run) -> list[float]:
     return [line["error"][0] for line in json.loads((run.private / "clients.json").read_text())]
 
 
@@ -107,9 +111,9 @@ CASES: dict[str, dict[str, Any]] = {
 def test_results_are_the_resident_engines(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "clients in turns":
         monkeypatch.setattr(trees, "MOST_TOGETHER", 0)
-    resident = train.run(experiment("device", **CASES[name]), tmp_path)
+    resident = loop.run(experiment("device", **CASES[name]), tmp_path)
     for store in ("memory", "disk") if name == "client level" else ("disk",):
-        run = train.run(experiment(store, **CASES[name]), tmp_path)
+        run = loop.run(experiment(store, **CASES[name]), tmp_path)
         same(resident, run)
         assert run.statement()["epsilon"] == resident.statement()["epsilon"]
         assert not list(run.private.glob("phase*"))
@@ -118,29 +122,29 @@ def test_results_are_the_resident_engines(name: str, tmp_path: Path, monkeypatch
 @pytest.mark.slow
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed after a chunk was computed and before it was saved: the store has changed, the checkpoint has not."""
-    expected = train.run(experiment("disk"), tmp_path / "whole")
+    expected = loop.run(experiment("disk"), tmp_path / "whole")
     calls = []
 
     def dies(*arguments: Any) -> None:
         calls.append(1)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        streamed.save(*arguments)
+        streaming_backend.save(*arguments)
 
-    monkeypatch.setattr(ways, "STREAMED", replace(ways.STREAMED, save=dies))
+    monkeypatch.setattr(backends, "STREAMED", replace(backends.STREAMED, save=dies))
     with pytest.raises(KeyboardInterrupt):
-        train.run(experiment("disk"), tmp_path / "broken")
+        loop.run(experiment("disk"), tmp_path / "broken")
     monkeypatch.undo()
-    monkeypatch.setitem(jobs.DATASETS, "made", function_data)
+    monkeypatch.setitem(registry.DATASETS, "made", function_data)
     (broken,) = (tmp_path / "broken").iterdir()
-    same(expected, train.resume(broken), tolerance=0)
+    same(expected, loop.resume(broken), tolerance=0)
 
 
 @pytest.mark.slow
 def test_kill_9_at_any_moment(tmp_path: Path) -> None:
     """A run in a process of its own, killed again and again at moments of its own choice."""
     long = experiment("disk", phases=(Phase("fedavg", 60), Phase("mean_regularized", 600)))
-    expected = train.run(long, tmp_path / "whole")
+    expected = loop.run(long, tmp_path / "whole")
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; import test_streaming as t\n"
         "from kinfolk import jobs, train; jobs.DATASETS['made'] = t.function_data\n"
@@ -162,7 +166,7 @@ def test_kill_9_at_any_moment(tmp_path: Path) -> None:
             break
     (broken,) = (tmp_path / "b").iterdir()
     assert killed >= 3
-    same(expected, runs.open_run(broken), tolerance=0)
+    same(expected, run_directory.open_run(broken), tolerance=0)
 
 
 def rounds_of(folder: Path) -> int:
@@ -202,14 +206,14 @@ def test_data_from_a_function_arrays_and_files_are_the_same(tmp_path: Path) -> N
     outside = from_function(lambda ids: (x[ids], y[ids]), CLIENTS, SIZES, name="made", in_program=False)
     assert isinstance(mapped.train.x, np.memmap)
     few = experiment("memory", phases=(Phase("mean_regularized", 5),))
-    first = train.run(few, tmp_path)
+    first = loop.run(few, tmp_path)
     for data in (mapped, outside):
-        same(first, train.run(few, tmp_path, federations=[data]))
+        same(first, loop.run(few, tmp_path, federations=[data]))
 
 
 def test_a_release_is_charged_and_streamed(tmp_path: Path) -> None:
     level = client_level(epsilon=6.0, delta=1e-4, cohort=8.0, allow_large_delta=True)
-    run = train.run(experiment("disk", level, seed=None, phases=(Phase("mean_regularized", 6),)), tmp_path)
+    run = loop.run(experiment("disk", level, seed=None, phases=(Phase("mean_regularized", 6),)), tmp_path)
     assert 0 < run.statement()["epsilon"] <= 6.0
     assert run.statement()["simulated"] is False
 
@@ -225,7 +229,7 @@ def test_a_release_is_charged_and_streamed(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_streamed_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        jobs.prepare(experiment("disk", **changes))
+        prepare.prepare(experiment("disk", **changes))
 
 
 def test_a_full_disk_is_noticed_before_the_first_round(tmp_path: Path) -> None:

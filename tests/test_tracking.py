@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk import train
-from kinfolk.experiment import ConfigError, Experiment, Phase
 from kinfolk.privacy.levels import example_level
+from kinfolk.toml import ConfigError
+from kinfolk.training import loop
+from kinfolk.training.experiment import Experiment, Phase
 
 PHASES = (Phase("local", 2),)
 LEVEL = example_level(epsilon=3.0)
@@ -34,7 +35,7 @@ def test_a_simulation_logs_what_it_measures(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow.set_tracking_uri((tmp_path / "mlflow").as_uri())
     experiment = Experiment(name="watched", seed=0, privacy=LEVEL, phases=PHASES)
-    run = train.run(experiment, tmp_path / "runs", track=("tensorboard", "mlflow"))
+    run = loop.run(experiment, tmp_path / "runs", track=("tensorboard", "mlflow"))
     shown = logged(run.private / "tensorboard")
     assert {"error", "epsilon"} <= set(shown)
     assert shown["epsilon"][-1] == (2, pytest.approx(3, rel=1e-2))
@@ -44,11 +45,11 @@ def test_a_simulation_logs_what_it_measures(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_release_logs_its_epsilon_alone(tmp_path: Path) -> None:
-    run = train.run(Experiment(privacy=LEVEL, phases=PHASES), tmp_path, track=("tensorboard",))
+    run = loop.run(Experiment(privacy=LEVEL, phases=PHASES), tmp_path, track=("tensorboard",))
     assert set(logged(run.private / "tensorboard")) == {"epsilon"}
 
 
 def test_an_unknown_tracker_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="tensorboard, mlflow"):
-        train.run(Experiment(seed=0, privacy=LEVEL, phases=PHASES), tmp_path, track=("wandb",))
+        loop.run(Experiment(seed=0, privacy=LEVEL, phases=PHASES), tmp_path, track=("wandb",))
     assert not list(tmp_path.iterdir())

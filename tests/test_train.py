@@ -15,14 +15,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinfolk import jobs, runs, train
+from kinfolk.accounting.composition import BudgetError
+from kinfolk.accounting.ledger import Ledger, LedgerError, read_lines
+from kinfolk.data import registry
 from kinfolk.data.federation import Federation, from_rows
-from kinfolk.data.synthetic import synthetic_schools
-from kinfolk.experiment import ConfigError, Experiment, Phase, Training
-from kinfolk.privacy.accounting import BudgetError
-from kinfolk.privacy.ledger import Ledger, LedgerError, read_lines
+from kinfolk.data.sets.synthetic import synthetic_schools
 from kinfolk.privacy.levels import Budget, client_level, example_level, none
 from kinfolk.privacy.release import PrivacyError
+from kinfolk.toml import ConfigError
+from kinfolk.training import loop, prepare, run_directory
+from kinfolk.training.experiment import Experiment, Phase, Training
 
 SIX = {"clients": 6, "features": 2, "least": 10, "most": 40}
 
@@ -34,7 +36,7 @@ def small_schools(monkeypatch: pytest.MonkeyPatch) -> None:
     def small(scaling: str, **options: object) -> Federation:
         return synthetic_schools(**SIX, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setitem(jobs.DATASETS, "synthetic_schools", small)
+    monkeypatch.setitem(registry.DATASETS, "synthetic_schools", small)
 
 
 def experiment(**changes: object) -> Experiment:
@@ -47,7 +49,7 @@ def experiment(**changes: object) -> Experiment:
     return replace(first, **changes)  # type: ignore[arg-type]
 
 
-def models_of(run: runs.Run) -> dict[str, np.ndarray]:
+def models_of(run: run_directory.Run) -> dict[str, np.ndarray]:
     for folder in (run.public, run.private):
         if (folder / "models.npz").exists():
             with np.load(folder / "models.npz") as file:
@@ -56,7 +58,7 @@ def models_of(run: runs.Run) -> dict[str, np.ndarray]:
 
 
 def test_a_simulation_leaves_a_complete_directory_and_says_that_it_is_one(tmp_path: Path) -> None:
-    run = train.run(experiment(), tmp_path)
+    run = loop.run(experiment(), tmp_path)
     statement = run.statement()
     assert statement["simulated"] is True
     assert statement["epsilon"] == pytest.approx(4.0, rel=1e-3)
@@ -69,8 +71,8 @@ def test_a_simulation_leaves_a_complete_directory_and_says_that_it_is_one(tmp_pa
 
 
 def test_every_reported_epsilon_comes_from_the_ledger(tmp_path: Path) -> None:
-    run = train.run(experiment(), tmp_path)
-    job = jobs.prepare(experiment())
+    run = loop.run(experiment(), tmp_path)
+    job = prepare.prepare(experiment())
     lines = read_lines(run.public / "ledger.jsonl")
     steps = {name: 25 * max(1, n // 8) for name, n in zip(job.ids, job.federations[0].train.sizes, strict=True)}
     with Ledger(run.public / "ledger.jsonl") as ledger:
@@ -84,7 +86,7 @@ def test_every_reported_epsilon_comes_from_the_ledger(tmp_path: Path) -> None:
 
 def test_budgets_may_differ_by_client(tmp_path: Path) -> None:
     own = {"school-01": Budget(1.0, 1e-5)}
-    run = train.run(experiment(privacy=replace(experiment().privacy, budgets=own)), tmp_path)
+    run = loop.run(experiment(privacy=replace(experiment().privacy, budgets=own)), tmp_path)
     spent = {party["party"]: party for party in run.statement()["parties"]}
     assert spent["school-01"]["epsilon"] == pytest.approx(1.0, rel=1e-3)
     assert spent["school-01"]["delta"] == 1e-5
@@ -92,8 +94,8 @@ def test_budgets_may_differ_by_client(tmp_path: Path) -> None:
 
 
 def test_seeds_together_equal_one_by_one(tmp_path: Path) -> None:
-    both = train.run(experiment(seeds=2), tmp_path)
-    single = train.run(experiment(seed=4), tmp_path)
+    both = loop.run(experiment(seeds=2), tmp_path)
+    single = loop.run(experiment(seed=4), tmp_path)
     pairs = zip(*(json.loads((run.private / "clients.json").read_text()) for run in (both, single)), strict=True)
     for together, alone in pairs:
         assert together["error"][1] == pytest.approx(alone["error"][0], rel=1e-4)
@@ -101,49 +103,49 @@ def test_seeds_together_equal_one_by_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("privacy", [example_level(4.0, 1e-4), client_level(4.0, 1e-2, cohort=3), none()])
 def test_interrupted_simulations_go_on_bit_for_bit(privacy: object, tmp_path: Path) -> None:
-    whole = train.run(experiment(privacy=privacy), tmp_path)
+    whole = loop.run(experiment(privacy=privacy), tmp_path)
 
     with pytest.raises(Stop):
-        train.run(experiment(privacy=privacy), tmp_path / "cut", progress=stop_at(10))
+        loop.run(experiment(privacy=privacy), tmp_path / "cut", progress=stop_at(10))
     (cut,) = (tmp_path / "cut").iterdir()
-    resumed = train.resume(cut)
+    resumed = loop.resume(cut)
     for name, value in models_of(whole).items():
         np.testing.assert_array_equal(value, models_of(resumed)[name])
     assert resumed.statement()["epsilon"] == whole.statement()["epsilon"]
-    assert train.resume(cut).path == cut  # done: nothing to do
+    assert loop.resume(cut).path == cut  # done: nothing to do
 
 
 def test_two_phases_are_accounted_together(tmp_path: Path) -> None:
     phases = (Phase("fedavg", 10), Phase("local", 15))
-    run = train.run(experiment(phases=phases), tmp_path)
-    one = train.run(experiment(phases=(Phase("fedavg", 25),)), tmp_path)
+    run = loop.run(experiment(phases=phases), tmp_path)
+    one = loop.run(experiment(phases=(Phase("fedavg", 25),)), tmp_path)
     assert run.statement()["parties"] == one.statement()["parties"]
     assert run.metrics()[-1]["error"] != one.metrics()[-1]["error"]
 
 
 def test_a_release_is_charged_to_the_data_sets_ledger_and_cannot_be_repeated(tmp_path: Path) -> None:
-    first = train.run(experiment(seed=None), tmp_path)
+    first = loop.run(experiment(seed=None), tmp_path)
     assert first.statement()["simulated"] is False
     spent = first.statement()["epsilon"]
     with pytest.raises(LedgerError, match="beyond its budget of 4"):
-        train.run(experiment(seed=None), tmp_path)
+        loop.run(experiment(seed=None), tmp_path)
     assert first.statement()["epsilon"] == spent
     assert len(list(tmp_path.glob("run-*"))) == 1, "what was refused leaves nothing behind"
-    again = train.run(experiment(seed=None), tmp_path, ledger=tmp_path / "other.jsonl")
+    again = loop.run(experiment(seed=None), tmp_path, ledger=tmp_path / "other.jsonl")
     assert any((a != b).any() for a, b in zip(models_of(first).values(), models_of(again).values(), strict=True))
 
 
 def test_several_releases_on_one_data_set_add_up(tmp_path: Path) -> None:
     small = replace(experiment().privacy, epsilon=4.0, noise_multiplier=20.0)
-    one = train.run(experiment(seed=None, privacy=small), tmp_path / "here")
-    two = train.run(experiment(seed=None, privacy=small), tmp_path / "there")
+    one = loop.run(experiment(seed=None, privacy=small), tmp_path / "here")
+    two = loop.run(experiment(seed=None, privacy=small), tmp_path / "there")
     assert two.statement()["epsilon"] > 1.2 * one.statement()["epsilon"]
     assert "odometer" in two.statement()["accountant"]
 
 
 def test_a_run_under_another_relation_has_its_own_account(tmp_path: Path) -> None:
-    train.run(experiment(seed=None), tmp_path)
-    other = train.run(experiment(seed=None, privacy=replace(experiment().privacy, relation="replace_one")), tmp_path)
+    loop.run(experiment(seed=None), tmp_path)
+    other = loop.run(experiment(seed=None, privacy=replace(experiment().privacy, relation="replace_one")), tmp_path)
     assert other.statement()["epsilon"] == pytest.approx(4.0, rel=1e-3)
     assert any("another unit" in text for text in other.statement()["not_covered"])
 
@@ -162,38 +164,38 @@ def stop_at(rounds: int) -> Callable[..., None]:
 
 def test_a_resumed_release_is_charged_to_its_own_ledger_whatever_is_said(tmp_path: Path) -> None:
     with pytest.raises(Stop):
-        train.run(experiment(seed=None), tmp_path, ledger=tmp_path / "own.jsonl", progress=stop_at(10))
+        loop.run(experiment(seed=None), tmp_path, ledger=tmp_path / "own.jsonl", progress=stop_at(10))
     (run,) = tmp_path.glob("run-*")
     with pytest.raises(PrivacyError, match=r"charged to .*own\.jsonl"):
-        train.resume(run, ledger=tmp_path / "other.jsonl")
-    finished = train.resume(run).statement()
+        loop.resume(run, ledger=tmp_path / "other.jsonl")
+    finished = loop.resume(run).statement()
     assert finished["parties"][0]["releases"] == {"gradient": 25}
     assert finished["epsilon"] == pytest.approx(4.0, rel=1e-3)
 
 
 def test_a_release_does_not_go_on_without_its_lines(tmp_path: Path) -> None:
     with pytest.raises(Stop):
-        train.run(experiment(seed=None), tmp_path, ledger=tmp_path / "own.jsonl", progress=stop_at(10))
+        loop.run(experiment(seed=None), tmp_path, ledger=tmp_path / "own.jsonl", progress=stop_at(10))
     lines = (tmp_path / "own.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "own.jsonl").write_text("".join(lines[:-6]))
     (run,) = tmp_path.glob("run-*")
     with pytest.raises(PrivacyError, match="does not hold the 10 rounds"):
-        train.resume(run)
+        loop.resume(run)
 
 
 def test_a_simulation_cannot_become_a_release(tmp_path: Path) -> None:
     with pytest.raises(Stop):
-        train.run(experiment(), tmp_path, progress=stop_at(10))
+        loop.run(experiment(), tmp_path, progress=stop_at(10))
     (run,) = tmp_path.glob("run-*")
     config = run / "public" / "experiment.toml"
     config.write_text(config.read_text().replace("seed = 3\n", ""))
     with pytest.raises(PrivacyError, match="was changed since the run began"):
-        train.resume(run)
+        loop.resume(run)
 
 
 def test_a_release_needs_a_budget(tmp_path: Path) -> None:
     with pytest.raises(PrivacyError, match="needs a budget"):
-        train.run(experiment(seed=None, privacy=example_level(delta=1e-4, noise_multiplier=2.0)), tmp_path)
+        loop.run(experiment(seed=None, privacy=example_level(delta=1e-4, noise_multiplier=2.0)), tmp_path)
 
 
 def test_released_noise_has_the_calibrated_size(tmp_path: Path) -> None:
@@ -206,7 +208,7 @@ def test_released_noise_has_the_calibrated_size(tmp_path: Path) -> None:
         phases=(Phase("local", 50, {"step_size": 1.0}),),
         training=Training(None),
     )
-    where = train.run(quiet, tmp_path, ledger=tmp_path / "ledger.jsonl", federations=[data])
+    where = loop.run(quiet, tmp_path, ledger=tmp_path / "ledger.jsonl", federations=[data])
     with np.load(where.public / "models.npz") as file:
         weights = np.concatenate([file[name].reshape(8, -1) for name in file.files if "weights" in name], axis=1)
     # 50 steps of size 1 with independent noise of standard deviation 3 / 10 each: 320 random walks
@@ -252,7 +254,7 @@ def run_and_kill(config: Path, output: Path, after: int | None) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [3, None])
 def test_kill_at_any_moment_then_resume(seed: int | None, tmp_path: Path) -> None:
-    from kinfolk.experiment import to_toml
+    from kinfolk.toml import to_toml
 
     wanted = experiment(seed=seed, phases=(Phase("mean_regularized", 200),))
     if seed is None:  # room for what a crash wastes
@@ -274,32 +276,32 @@ def test_kill_at_any_moment_then_resume(seed: int | None, tmp_path: Path) -> Non
     (run,) = output.glob("run-*")
     assert len(published) == 20
     if seed is not None:
-        whole = train.run(wanted, tmp_path / "whole")
+        whole = loop.run(wanted, tmp_path / "whole")
         for name, value in models_of(whole).items():
-            np.testing.assert_array_equal(value, models_of(runs.Run(run))[name])
-        assert runs.Run(run).statement()["epsilon"] == whole.statement()["epsilon"]
+            np.testing.assert_array_equal(value, models_of(run_directory.Run(run))[name])
+        assert run_directory.Run(run).statement()["epsilon"] == whole.statement()["epsilon"]
 
 
 def test_a_release_that_crashed_gives_up_rounds_rather_than_exceed_its_budget(tmp_path: Path) -> None:
     def crash(*_: object) -> None:
         raise Stop
 
-    original = train._compute
-    train._compute, calls = lambda *args: crash() if len(calls) == 5 else (calls.append(1), original(*args))[1], []
+    original = loop._compute
+    loop._compute, calls = lambda *args: crash() if len(calls) == 5 else (calls.append(1), original(*args))[1], []
     try:
         with pytest.raises(Stop):
-            train.run(experiment(seed=None), tmp_path)
+            loop.run(experiment(seed=None), tmp_path)
     finally:
-        train._compute = original
+        loop._compute = original
     (run,) = tmp_path.glob("run-*")
-    statement = train.resume(run).statement()
+    statement = loop.resume(run).statement()
     assert statement["rounds"] < 25
     assert statement["epsilon"] <= 4.0 * (1 + 1e-9)
 
 
 def bad(changes: dict[str, object], error: type[Exception], match: str, tmp_path: Path) -> None:
     with pytest.raises(error, match=match):
-        train.run(experiment(**changes), tmp_path / "runs")
+        loop.run(experiment(**changes), tmp_path / "runs")
     assert not (tmp_path / "runs").exists(), "an error before the start leaves nothing behind"
 
 
@@ -316,13 +318,13 @@ def test_bad_settings_say_what_to_do(tmp_path: Path) -> None:
 def test_an_unwritable_directory_is_an_error_before_training(tmp_path: Path) -> None:
     target = tmp_path / "file"
     target.write_text("in the way")
-    with pytest.raises(runs.RunError, match="cannot be written"):
-        train.run(experiment(), target / "runs")
+    with pytest.raises(run_directory.RunError, match="cannot be written"):
+        loop.run(experiment(), target / "runs")
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk fills up in the middle: a clear error, nothing half-written, and resume finishes the run."""
-    whole = train.run(experiment(), tmp_path / "whole")
+    whole = loop.run(experiment(), tmp_path / "whole")
     original, written = os.replace, []
 
     def full(source: str, target: str) -> None:
@@ -332,12 +334,12 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         original(source, target)
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(runs.RunError, match="No space left on device"):
-        train.run(experiment(), tmp_path / "full")
+    with pytest.raises(run_directory.RunError, match="No space left on device"):
+        loop.run(experiment(), tmp_path / "full")
     monkeypatch.undo()
-    monkeypatch.setitem(jobs.DATASETS, "synthetic_schools", lambda scaling, **o: synthetic_schools(**SIX, **o))
+    monkeypatch.setitem(registry.DATASETS, "synthetic_schools", lambda scaling, **o: synthetic_schools(**SIX, **o))
     (run,) = (tmp_path / "full").iterdir()
     assert not [path for path in run.rglob("*") if path.name.startswith(".")]
-    resumed = train.resume(run)
+    resumed = loop.resume(run)
     for name, value in models_of(whole).items():
         np.testing.assert_array_equal(value, models_of(resumed)[name])

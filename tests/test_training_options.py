@@ -8,16 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import charts, models, train, trees
-from kinfolk.building import as_sweep
+from kinfolk import models, trees
+from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import DataError, from_rows, pooled
-from kinfolk.data.synthetic import synthetic_schools
-from kinfolk.experiment import ConfigError, DataChoice, Experiment, Phase, Training
-from kinfolk.jobs import prepare
+from kinfolk.data.sets.synthetic import synthetic_schools
+from kinfolk.engines import resident
+from kinfolk.engines.layout import lay_out
 from kinfolk.privacy.levels import client_level, example_level, none
 from kinfolk.privacy.release import PrivacyError
-from kinfolk.simulation import engine
-from kinfolk.simulation.layout import lay_out
+from kinfolk.report import line_chart
+from kinfolk.toml import ConfigError
+from kinfolk.training import loop
+from kinfolk.training.build import as_sweep
+from kinfolk.training.experiment import Experiment, Phase, Training
+from kinfolk.training.prepare import prepare
 
 
 def small(**changes: object) -> Experiment:
@@ -30,11 +34,11 @@ def test_the_tail_average_is_the_mean_of_the_last_models() -> None:
     job = prepare(small(training=Training(tail=0.5)))
     assert job.plan.tail_from == 3
     algorithms, terms = as_sweep(job.algorithms[0]), as_sweep(job.terms)
-    state = engine.start_all(job.plan, algorithms, jax.random.key(0)[None])
+    state = resident.start_all(job.plan, algorithms, jax.random.key(0)[None])
     seen = []
     for number in range(6):
         chunk = (jnp.int32(number), jnp.int32(number + 1))
-        state = engine.run_rounds(job.plan, algorithms, terms, job.clients, state, *chunk)
+        state = resident.run_rounds(job.plan, algorithms, terms, job.clients, state, *chunk)
         newest = np.asarray(trees.row(state.personal, (0, 0))[0]["weights"])
         if number == 1:
             np.testing.assert_allclose(np.asarray(state.models[0]["weights"])[0, 0], newest, rtol=1e-5)
@@ -46,8 +50,8 @@ def test_the_tail_average_is_the_mean_of_the_last_models() -> None:
 @pytest.mark.slow
 def test_the_tail_average_is_free_and_helps_against_noise(tmp_path: Path) -> None:
     noisy = small(privacy=example_level(epsilon=0.5), phases=(Phase("mean_regularized", 40),))
-    last = train.run(noisy, tmp_path)
-    mean = train.run(replace(noisy, training=Training(tail=0.5)), tmp_path)
+    last = loop.run(noisy, tmp_path)
+    mean = loop.run(replace(noisy, training=Training(tail=0.5)), tmp_path)
     assert mean.statement()["parties"] == last.statement()["parties"]
     assert mean.metrics()[-1]["error"] < last.metrics()[-1]["error"]
 
@@ -71,10 +75,10 @@ def test_pooled_data_are_everybodys_and_never_released(tmp_path: Path) -> None:
     together = pooled(data)
     assert together.train.sizes.tolist() == [data.train.sizes.sum()]
     np.testing.assert_array_equal(together.test.y[0][: data.test.sizes[0]], data.test.y[0][: data.test.sizes[0]])
-    run = train.run(small(data=DataChoice(pooled=True), privacy=none(), phases=(Phase("local", 30),)), tmp_path)
+    run = loop.run(small(data=DataChoice(pooled=True), privacy=none(), phases=(Phase("local", 30),)), tmp_path)
     assert run.metrics()[-1]["error"] < 0.5
     with pytest.raises(PrivacyError, match="reference for simulations"):
-        train.run(small(seed=None, data=DataChoice(pooled=True), privacy=example_level(epsilon=4)), tmp_path)
+        loop.run(small(seed=None, data=DataChoice(pooled=True), privacy=example_level(epsilon=4)), tmp_path)
 
 
 def test_features_may_be_several_arrays(tmp_path: Path) -> None:
@@ -95,13 +99,13 @@ def test_features_may_be_several_arrays(tmp_path: Path) -> None:
 
     model = models.from_functions(init, apply, "number")
     clients, tests, widths, steps = lay_out([data], batch_size=None, epochs=1)
-    plan = engine.Plan(model, "none", widths, steps)
+    plan = resident.Plan(model, "none", widths, steps)
     job = prepare(small(privacy=none()))
     algorithms = as_sweep(job.algorithms[0])
-    state = engine.start_all(plan, algorithms, jax.random.key(0)[None])
+    state = resident.start_all(plan, algorithms, jax.random.key(0)[None])
     terms = jax.tree.map(lambda leaf: leaf[:, :4] if leaf.ndim > 1 and leaf.shape[1] > 4 else leaf, as_sweep(job.terms))
-    state = engine.run_rounds(plan, algorithms, terms, clients, state, jnp.int32(0), jnp.int32(60))
-    assert float(engine.errors(plan, algorithms, tests, state)["error"].mean()) < 0.5 * float(np.var(y))
+    state = resident.run_rounds(plan, algorithms, terms, clients, state, jnp.int32(0), jnp.int32(60))
+    assert float(resident.errors(plan, algorithms, tests, state)["error"].mean()) < 0.5 * float(np.var(y))
 
 
 @pytest.mark.parametrize(
@@ -124,11 +128,11 @@ def test_a_choice_by_errors_needs_no_bound() -> None:
 
 
 def test_charts_show_every_series_and_leave_out_what_is_not_finite() -> None:
-    svg = charts.lines(
+    svg = line_chart.lines(
         "A & B", {"one": [(1, 2), (10, float("nan")), (100, 3)], "two <": [(1, 5)]}, "x", "y", log_across=True
     )
     assert svg.count("<polyline") == 2
     assert svg.count("<circle") == 3
     assert "A &amp; B" in svg
     assert "two &lt;" in svg
-    assert charts.lines("nothing", {}, "x", "y").startswith("<svg")
+    assert line_chart.lines("nothing", {}, "x", "y").startswith("<svg")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from kinfolk import trees
-from kinfolk.afterwards import AFTERWARDS
 from kinfolk.algorithms import REGISTRY
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.local import Local
 from kinfolk.algorithms.mean_regularized import MeanRegularized
+from kinfolk.personalize import AFTERWARDS
 from kinfolk.privacy.choice import NoisyMin
 from kinfolk.privacy.mechanisms import GaussianSum, LaplaceSum
 

@@ -11,15 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import cli, jobs
+from kinfolk.accounting import composition
+from kinfolk.cli import main
+from kinfolk.data import registry
 from kinfolk.data.federation import Federation, from_rows
-from kinfolk.experiment import ConfigError, Experiment, Phase, Training
-from kinfolk.privacy import accounting
 from kinfolk.privacy.levels import client_level, example_level
 from kinfolk.privacy.mechanisms import GaussianSum
 from kinfolk.privacy.release import PrivacyError
-from kinfolk.theory import tuning as theory
-from kinfolk.tuning import Tuning, Winner, calibrated, expectation, scoring, split, tune
+from kinfolk.theory import tuning
+from kinfolk.toml import ConfigError
+from kinfolk.training import prepare
+from kinfolk.training.experiment import Experiment, Phase, Training
+from kinfolk.training.tune import Tuning, Winner, calibrated, expectation, scoring, split, tune
 
 pytestmark = pytest.mark.slow
 
@@ -50,23 +53,23 @@ def test_the_winner_costs_no_more_than_the_budget() -> None:
 
 def test_a_trial_is_noisier_than_a_single_training() -> None:
     training, _ = split(federation(), 0.2, 0)
-    job = jobs.prepare(EXPERIMENT, [training])
+    job = prepare.prepare(EXPERIMENT, [training])
     tuned, scorer, epsilons = calibrated(job, STRENGTHS)
     assert isinstance(job.terms.data, GaussianSum)
     assert isinstance(tuned.terms.data, GaussianSum)
     assert (tuned.terms.data.noise_multiplier > 1.3 * job.terms.data.noise_multiplier).all()
     # the account by hand: training and score of one trial, then the selection
     cost, score = tuned.terms.data.costs()[0], scorer.costs()[0]
-    found = accounting.epsilon_of_the_best([(cost, 4), (score, 1)], 1e-3, mean=4.0, shape=0.0)
+    found = composition.epsilon_of_the_best([(cost, 4), (score, 1)], 1e-3, mean=4.0, shape=0.0)
     assert found == pytest.approx(epsilons["a"], rel=1e-6)
     curve = lambda a: 4 * a / (2 * cost.noise_multiplier**2) + a / (2 * score.noise_multiplier**2)  # noqa: E731
-    ours = theory.epsilon(theory.selected(curve, mean=4.0, shape=0.0), 1e-3)
+    ours = tuning.epsilon(tuning.selected(curve, mean=4.0, shape=0.0), 1e-3)
     assert ours == pytest.approx(found, rel=0.01)
 
 
 def test_scores_are_cut_and_noisy() -> None:
     training, validation = split(federation(), 0.2, 0)
-    job, scorer, _ = calibrated(jobs.prepare(EXPERIMENT, [training]), STRENGTHS)
+    job, scorer, _ = calibrated(prepare.prepare(EXPERIMENT, [training]), STRENGTHS)
     models = jax.vmap(job.plan.model.init)(jax.random.split(jax.random.key(0), 4))
     huge = jax.tree.map(lambda leaf: leaf + 1e6, models)
     astray = jax.tree.map(lambda leaf: leaf + jnp.nan, models)
@@ -108,19 +111,19 @@ def test_refusals() -> None:
 
 def test_expectation_needs_no_data() -> None:
     training, _ = split(federation(), 0.2, 0)
-    job = jobs.prepare(replace(EXPERIMENT, privacy=example_level(0.5, 1e-3)), [training])
+    job = prepare.prepare(replace(EXPERIMENT, privacy=example_level(0.5, 1e-3)), [training])
     text = expectation(job, Tuning({"step_size": (0.1, 0.3)}, trials=50.0, distribution="geometric"))
     assert text is not None
     assert "not tuning is expected to be better" in text
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(jobs.DATASETS, "synthetic_schools", lambda **_: federation())
+    monkeypatch.setitem(registry.DATASETS, "synthetic_schools", lambda **_: federation())
 
     def call(words: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["kinfolk", *words.split()])
         with pytest.raises(SystemExit) as stop:
-            cli.main()
+            main.main()
         return int(stop.value.code or 0), capsys.readouterr().out
 
     words = "tune --option step_size=0.1,0.3 --rounds 2 --trials 2 --epsilon 5 --delta 1e-3 --batch-size 0"

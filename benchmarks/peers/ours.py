@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from turns import Task, Turn, serve
 
-from kinfolk.building import as_sweep
 from kinfolk.data.federation import Federation, padded
-from kinfolk.experiment import Experiment, ModelChoice, Phase, Training
-from kinfolk.jobs import prepare
+from kinfolk.engines import resident
 from kinfolk.privacy.levels import client_level
-from kinfolk.simulation import engine
+from kinfolk.training.build import as_sweep
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.training.prepare import prepare
 
 
 def federation(task: Task) -> Federation:
@@ -42,7 +42,7 @@ def main(task: Task, turn: Turn) -> list[tuple[Any, Any]]:
     )
     job = prepare(experiment, [federation(task)])
     algorithm, terms = as_sweep(job.algorithms[0]), as_sweep(job.terms)
-    state = engine.start_all(job.plan, algorithm, jax.random.key(task.seed)[None])
+    state = resident.start_all(job.plan, algorithm, jax.random.key(task.seed)[None])
     first = tuple(
         {"weights": jnp.asarray(weights)[None, None], "bias": jnp.asarray(bias)[None, None]}
         for weights, bias in task.weights
@@ -50,11 +50,11 @@ def main(task: Task, turn: Turn) -> list[tuple[Any, Any]]:
     layers = iter(first)
     shared = tuple(next(layers) if own else {} for own in state.shared)
     everyone = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, :, None], job.plan.clients, axis=2), shared)
-    state = jax.tree.map(jnp.asarray, engine.State(shared, everyone, state.meters, state.server))
+    state = jax.tree.map(jnp.asarray, resident.State(shared, everyone, state.meters, state.server))
     for number in range(0, task.rounds, task.in_a_turn):
         turn(task.in_a_turn)
         begin, end = jnp.int32(number), jnp.int32(number + task.in_a_turn)
-        state = jax.block_until_ready(engine.run_rounds(job.plan, algorithm, terms, job.clients, state, begin, end))
+        state = jax.block_until_ready(resident.run_rounds(job.plan, algorithm, terms, job.clients, state, begin, end))
     turn(task.in_a_turn)
     return [(own["weights"][0, 0], own["bias"][0, 0]) for own in state.shared if own]
 

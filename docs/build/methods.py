@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.algorithms.registry import REGISTRY, Entry
-from kinfolk.experiment import Experiment, Phase, to_toml
-from kinfolk.privacy.check_all import check_registry
 from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.toml import to_toml
+from kinfolk.training.experiment import Experiment, Phase
+from kinfolk.verify.registry_check import check_registry
 
 WHEN = Path(__file__).with_name("when.toml")
 PROMISES = {

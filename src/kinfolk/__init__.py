@@ -10,34 +10,35 @@ from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level, no
 
 if TYPE_CHECKING:
     from kinfolk.algorithms import REGISTRY
+    from kinfolk.data.choice import DataChoice
     from kinfolk.data.federation import Federation, from_rows
-    from kinfolk.data.large import from_arrays, from_function
+    from kinfolk.data.lazy import from_arrays, from_function
     from kinfolk.data.sparse import from_sparse
     from kinfolk.estimators import PersonalizedClassifier, PersonalizedRegressor
-    from kinfolk.experiment import DataChoice, Engine, Experiment, ModelChoice, Phase, Training
     from kinfolk.models import from_functions
-    from kinfolk.train import resume, run
+    from kinfolk.training.experiment import Engine, Experiment, ModelChoice, Phase, Training
+    from kinfolk.training.loop import resume, run
 
 __version__ = "0.1.0"
 
 _LATE = {
     "REGISTRY": "kinfolk.algorithms",
     "Federation": "kinfolk.data.federation",
-    "from_arrays": "kinfolk.data.large",
-    "from_function": "kinfolk.data.large",
+    "from_arrays": "kinfolk.data.lazy",
+    "from_function": "kinfolk.data.lazy",
     "from_rows": "kinfolk.data.federation",
     "from_sparse": "kinfolk.data.sparse",
-    "DataChoice": "kinfolk.experiment",
-    "Engine": "kinfolk.experiment",
-    "Experiment": "kinfolk.experiment",
-    "ModelChoice": "kinfolk.experiment",
+    "DataChoice": "kinfolk.data.choice",
+    "Engine": "kinfolk.training.experiment",
+    "Experiment": "kinfolk.training.experiment",
+    "ModelChoice": "kinfolk.training.experiment",
     "PersonalizedClassifier": "kinfolk.estimators",
     "PersonalizedRegressor": "kinfolk.estimators",
-    "Phase": "kinfolk.experiment",
-    "Training": "kinfolk.experiment",
+    "Phase": "kinfolk.training.experiment",
+    "Training": "kinfolk.training.experiment",
     "from_functions": "kinfolk.models",
-    "resume": "kinfolk.train",
-    "run": "kinfolk.train",
+    "resume": "kinfolk.training.loop",
+    "run": "kinfolk.training.loop",
 }
 
 __all__ = [

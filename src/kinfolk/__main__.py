@@ -1,6 +1,6 @@
 """`python -m kinfolk`: the command line, where its script is not on the path."""
 
-from kinfolk.cli import main
+from kinfolk.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -24,20 +24,21 @@ try:
 except ImportError as error:
     raise ImportError("the estimators need scikit-learn: pip install 'kinfolk[sklearn]'") from error
 
-from kinfolk import defaults, fitted
-from kinfolk import train as training
+from kinfolk.accounting.statement import text
 from kinfolk.algorithms.registry import takes_steps
-from kinfolk.data import arrays
-from kinfolk.data import schema as schemas
+from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import Federation
-from kinfolk.data.schema import Column, Schema
-from kinfolk.data.tables import check_name, scaled
-from kinfolk.experiment import DataChoice, Experiment, ModelChoice, Phase, Training
-from kinfolk.export import export
-from kinfolk.fitted import Fitted
+from kinfolk.data.tables import frames
+from kinfolk.data.tables import schema as schemas
+from kinfolk.data.tables.encode import check_name, scaled
+from kinfolk.data.tables.schema import Column, Schema
 from kinfolk.privacy.levels import PrivacyLevel, example_level
 from kinfolk.privacy.release import PrivacyError
-from kinfolk.privacy.statement import text
+from kinfolk.serving import trained
+from kinfolk.serving.export import export
+from kinfolk.serving.trained import Fitted
+from kinfolk.training import loop, recipes
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 
 
 class _Personalized(BaseEstimator):
@@ -102,7 +103,7 @@ class _Personalized(BaseEstimator):
     def save(self, folder: str | Path) -> Path:
         """Writes all clients' models: safetensors, JSON, and a script that predicts with NumPy alone."""
         check_is_fitted(self, "models_")
-        return fitted.save(self.models_, Path(folder))
+        return trained.save(self.models_, Path(folder))
 
     def export(self, folder: str | Path, client: str, *, onnx: bool = False, for_study: bool = False) -> Path:
         """Writes what one client may have: its own model and the shared one. A simulation's only for study."""
@@ -111,24 +112,24 @@ class _Personalized(BaseEstimator):
 
     def _features(self, X: Any, reset: bool) -> tuple[np.ndarray, Schema]:
         """Encoded rows, and the columns as they are declared or, at fit, guessed."""
-        if self.schema is not None or arrays.holds_text(X):
+        if self.schema is not None or frames.holds_text(X):
             if not reset:
                 schema = self.models_.schema
             elif self.schema is None:
-                schema = Schema(Column("target of fit", low=-1, high=1), arrays.guessed_columns(X))
+                schema = Schema(Column("target of fit", low=-1, high=1), frames.guessed_columns(X))
             else:
                 schema = self.schema if isinstance(self.schema, Schema) else schemas.load(Path(self.schema))
             self.n_features_in_ = len(schema.columns)
-            return arrays.from_frame(X, schema), schema
+            return frames.from_frame(X, schema), schema
         checked: Any = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
         if np.isinf(checked).any():
             raise ValueError("X holds infinity or a value too large: correct it, or leave it out as NaN")
         if reset:
             names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(checked.shape[1])])
-            schema = Schema(Column("target of fit", low=-1, high=1), arrays.number_columns(checked, names, self.bounds))
+            schema = Schema(Column("target of fit", low=-1, high=1), frames.number_columns(checked, names, self.bounds))
         else:
             schema = self.models_.schema
-        return arrays.scaled_rows(checked, schema), schema
+        return frames.scaled_rows(checked, schema), schema
 
     def _train(self, x: np.ndarray, y: np.ndarray, clients: np.ndarray, schema: Schema) -> None:
         """Trains as `kinfolk train` does, in a run directory, and keeps the models and the privacy statement."""
@@ -146,13 +147,13 @@ class _Personalized(BaseEstimator):
                 f"a release needs what is declared, not guessed from X and y ({schemas.shortened(guesses, 5)}): give "
                 "bounds=(low, high) and target= (the labels, or (low, high)), or schema=; or random_state=0 to simulate"
             )
-        federation = arrays.federation(x, y, clients, schema, check_name(self.data))
+        federation = frames.federation(x, y, clients, schema, check_name(self.data))
         experiment = self._experiment(privacy, seed, federation, schema)
         ledger = None if self.ledger is None else Path(self.ledger)
         with tempfile.TemporaryDirectory() as temporary:
             output = Path(temporary) if self.output is None else Path(self.output)
-            run = training.run(experiment, output, ledger=ledger, federations=[federation])
-            self.models_ = fitted.from_run(run)
+            run = loop.run(experiment, output, ledger=ledger, federations=[federation])
+            self.models_ = trained.from_run(run)
             self.privacy_ = run.statement()
             self.run_ = None if self.output is None else run.path
         self.experiment_ = experiment
@@ -160,16 +161,16 @@ class _Personalized(BaseEstimator):
         self.clients_ = np.array(self.models_.ids)
 
     def _experiment(self, privacy: PrivacyLevel, seed: int | None, data: Federation, schema: Schema) -> Experiment:
-        usual = defaults.settings(privacy.level, schema, data.train.sizes.tolist())
+        usual = recipes.settings(privacy.level, schema, data.train.sizes.tolist())
         sizes = data.train.sizes.tolist()
-        picked = defaults.automatic(privacy.level, sizes, math.prod(data.shape), privacy.epsilon, privacy.delta)
+        picked = recipes.automatic(privacy.level, sizes, math.prod(data.shape), privacy.epsilon, privacy.delta)
         method = picked.method if self.method == "auto" else self.method
         step_size = usual.step_size if self.step_size is None else self.step_size
         options: dict[str, Any] = {"step_size": step_size} if takes_steps(method) else {}
-        if self.strength is not None or method in defaults.PULLED:
+        if self.strength is not None or method in recipes.PULLED:
             options["strength"] = picked.strength if self.strength is None else float(self.strength)
         batch_size = usual.batch_size if self.batch_size is None else self.batch_size or None
-        model = ModelChoice("mlp", tuple(self.hidden)) if self.hidden else ModelChoice(defaults.MODELS[schema.outcome])
+        model = ModelChoice("mlp", tuple(self.hidden)) if self.hidden else ModelChoice(recipes.MODELS[schema.outcome])
         return Experiment(
             name=method,
             seed=seed,
@@ -191,10 +192,10 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
 
     def fit(self, X: Any, y: Any, clients: Any = None) -> PersonalizedClassifier:
         """Trains one model per client; `clients` says whose row each row is."""
-        ids = arrays.client_ids(clients, X, "fit")
+        ids = frames.client_ids(clients, X, "fit")
         x, schema = self._features(X, reset=True)
         assert schema is not None
-        labels = arrays.one_column(y, len(x))
+        labels = frames.one_column(y, len(x))
         check_classification_targets(labels)
         declared, confirmed = self.target, self.target is not None
         if declared is None and self.schema is not None and schema.target.classes:
@@ -218,7 +219,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
     def predict_proba(self, X: Any, clients: Any = None) -> np.ndarray:
         """The probability of every class, by each row's client's model."""
         check_is_fitted(self, "models_")
-        ids = arrays.client_ids(clients, X, "predict")
+        ids = frames.client_ids(clients, X, "predict")
         x, _ = self._features(X, reset=False)
         _, chances = self.models_.predict(x, ids)
         assert chances is not None
@@ -242,10 +243,10 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):
 
     def fit(self, X: Any, y: Any, clients: Any = None) -> PersonalizedRegressor:
         """Trains one model per client; `clients` says whose row each row is."""
-        ids = arrays.client_ids(clients, X, "fit")
+        ids = frames.client_ids(clients, X, "fit")
         x, schema = self._features(X, reset=True)
         assert schema is not None
-        raw = arrays.one_column(y, len(x), numeric=True)
+        raw = frames.one_column(y, len(x), numeric=True)
         bounds, confirmed = self.target, True
         if bounds is None and self.schema is not None and schema.target.kind == "number":
             bounds, confirmed = (schema.target.low, schema.target.high), schema.target.confirmed
@@ -259,7 +260,7 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):
     def predict(self, X: Any, clients: Any = None) -> np.ndarray:
         """The target, by each row's client's model; a client that was not there gets the shared model's."""
         check_is_fitted(self, "models_")
-        ids = arrays.client_ids(clients, X, "predict")
+        ids = frames.client_ids(clients, X, "predict")
         x, _ = self._features(X, reset=False)
         return self.models_.predict(x, ids)[0].astype(np.float64)
 

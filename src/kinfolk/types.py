@@ -5,7 +5,7 @@ own data.* What is published is the `Shared` state; what a client keeps is its `
 round is its `Message`. An algorithm is five pure functions, written from one client's view. It draws no randomness,
 sees no raw data and adds no noise: it asks the two gates (`privacy/gates.py`), which are the only doors.
 
-`simulation/rounds.py` puts an algorithm and the gates together; every engine calls only the two functions there.
+`rounds.py` puts an algorithm and the gates together; every engine calls only the two functions there.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jax import Array
+
+from kinfolk import trees
 
 if TYPE_CHECKING:
     from kinfolk.privacy.gates import DataGate, Inbox
@@ -31,6 +33,16 @@ Personal = Tree
 """One client's own state: it never leaves the client."""
 Message = Tree
 """What one client sends in one round."""
+
+
+@trees.register
+@dataclass(frozen=True)
+class Rows:
+    """One client's examples, padded to a common length; `mask` is true for real rows."""
+
+    x: Any
+    y: Any
+    mask: Any
 
 
 @dataclass(frozen=True)

@@ -12,21 +12,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import jobs, models, trees
-from kinfolk.algorithms.auto_strength import MeanRegularizedAuto, follow, new_client, new_guide, own_strengths
+from kinfolk import models, trees
 from kinfolk.algorithms.mean_regularized import MeanRegularized
+from kinfolk.algorithms.mean_regularized_auto import MeanRegularizedAuto, follow, new_client, new_guide, own_strengths
 from kinfolk.algorithms.registry import resolve
-from kinfolk.building import as_sweep, build_algorithm
+from kinfolk.data import registry
+from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import Federation, from_rows
-from kinfolk.experiment import ConfigError, DataChoice, Experiment, ModelChoice, Phase, Training
-from kinfolk.jobs import Job, prepare
+from kinfolk.engines import resident
 from kinfolk.privacy.choice import ExactMin
-from kinfolk.privacy.gates import DataGate, Rows
+from kinfolk.privacy.gates import DataGate
 from kinfolk.privacy.levels import PrivacyLevel, example_level
 from kinfolk.privacy.mechanisms import ExactSum, GaussianSum, Sampling
 from kinfolk.privacy.release import PrivacyError, new_meter
-from kinfolk.simulation import engine
-from kinfolk.train import run
+from kinfolk.toml import ConfigError
+from kinfolk.training.build import as_sweep, build_algorithm
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.training.loop import run
+from kinfolk.training.prepare import Job, prepare
+from kinfolk.types import Rows
 
 pytestmark = pytest.mark.slow
 
@@ -48,11 +52,11 @@ def job(data: Federation, phase: Phase, level: PrivacyLevel, batch: int | None =
     return prepare(experiment, [data])
 
 
-def trained(one: Job) -> engine.State:
+def trained(one: Job) -> resident.State:
     algorithm = as_sweep(one.algorithms[0])
-    states = engine.start_all(one.plan, algorithm, jax.random.key(0)[None])
+    states = resident.start_all(one.plan, algorithm, jax.random.key(0)[None])
     rounds = jnp.int32(one.experiment.rounds)
-    return engine.run_rounds(one.plan, algorithm, as_sweep(one.terms), one.clients, states, jnp.int32(0), rounds)
+    return resident.run_rounds(one.plan, algorithm, as_sweep(one.terms), one.clients, states, jnp.int32(0), rounds)
 
 
 def strength(one: Job) -> float:
@@ -182,7 +186,7 @@ def test_a_network_has_a_strength_per_layer() -> None:
 
 
 def test_a_run_writes_its_strengths_and_says_what_they_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(jobs.DATASETS, "synthetic_schools", lambda **_: federation(0.1))
+    monkeypatch.setitem(registry.DATASETS, "synthetic_schools", lambda **_: federation(0.1))
     experiment = Experiment(
         seed=0,
         data=DataChoice("synthetic_schools"),

@@ -11,10 +11,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 from worlds import tiny_federation, with_changed_client, world
 
-from kinfolk.privacy.calibration import terms_for
+from kinfolk.accounting.calibrate import terms_for
+from kinfolk.engines.release_counts import count_uses
 from kinfolk.privacy.levels import INBOX_KINDS, client_level
-from kinfolk.privacy.replay import replay
-from kinfolk.simulation.counting import count_uses
+from kinfolk.verify.replay import replay
 
 
 def test_replay_with_adaptive_clipping() -> None:

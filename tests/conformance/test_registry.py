@@ -14,15 +14,16 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from worlds import PAIRS, ROUNDS, with_changed_client, with_changed_row, world
 
-from kinfolk import runs, trees
+from kinfolk import trees
 from kinfolk.algorithms import REGISTRY
-from kinfolk.building import as_sweep
-from kinfolk.jobs import check_job
-from kinfolk.privacy.check_all import check_registry
+from kinfolk.engines import resident
+from kinfolk.engines.release_counts import count_uses
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS
-from kinfolk.privacy.replay import replay
-from kinfolk.simulation import engine
-from kinfolk.simulation.counting import count_uses
+from kinfolk.training import run_directory
+from kinfolk.training.build import as_sweep
+from kinfolk.training.prepare import check_job
+from kinfolk.verify.registry_check import check_registry
+from kinfolk.verify.replay import replay
 
 every = pytest.mark.parametrize(("name", "level"), PAIRS)
 private = pytest.mark.parametrize(("name", "level"), [pair for pair in PAIRS if pair[1] != "none"])
@@ -51,7 +52,7 @@ def moved(name: str, personal: object, order: jax.Array) -> object:
 @every
 def test_a_run_moves_and_keeps_shapes(name: str, level: str) -> None:
     w = world(name, level)
-    before, after = engine.start(w.plan, w.algorithm, jax.random.key(0)), w.run()
+    before, after = resident.start(w.plan, w.algorithm, jax.random.key(0)), w.run()
     assert jax.tree.structure(before) == jax.tree.structure(after)
     assert [x.shape for x in leaves(before)] == [x.shape for x in leaves(after)]
     assert all(np.isfinite(x).all() for x in leaves(after))
@@ -75,8 +76,8 @@ def test_vectorised_equals_one_by_one(name: str, level: str) -> None:
     algorithms, terms = as_sweep(w.algorithm, points), as_sweep(w.terms, points)
     clients = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (seeds, *leaf.shape)), w.clients)
     keys = jax.vmap(jax.random.key)(jnp.arange(seeds, dtype=jnp.uint32))
-    states = engine.start_all(w.plan, algorithms, keys)
-    states = engine.run_rounds(w.plan, algorithms, terms, clients, states, jnp.int32(0), jnp.int32(ROUNDS))
+    states = resident.start_all(w.plan, algorithms, keys)
+    states = resident.run_rounds(w.plan, algorithms, terms, clients, states, jnp.int32(0), jnp.int32(ROUNDS))
     for point in range(points):
         for seed in range(seeds):
             assert_close(trees.row(states, (point, seed)), w.run(seed=seed))
@@ -100,7 +101,7 @@ def test_order_of_clients_does_not_matter_without_noise(name: str, level: str) -
     clients = trees.row(w.clients, order)
     clients = replace(clients, blocks=(trees.row(rows, order),))
     other_world = replace(w, clients=clients, terms=replace(w.terms, data=trees.row(w.terms.data, order)))
-    start = engine.start(w.plan, w.algorithm, jax.random.key(0))
+    start = resident.start(w.plan, w.algorithm, jax.random.key(0))
     permuted = replace(start, personal=moved(name, start.personal, order), meters=trees.row(start.meters, order))
     plain, other = w.run(start), other_world.run(permuted)
     back = jnp.argsort(order)
@@ -158,8 +159,8 @@ def test_gathered_cohorts_equal_masked_ones(name: str) -> None:
 @every
 def test_save_and_load(name: str, level: str, tmp_path: Path) -> None:
     state = world(name, level).run()
-    runs.write_tree(tmp_path / "state.npz", (state.shared, state.personal), round=np.int64(3))
-    (shared, personal), extra = runs.read_tree(tmp_path / "state.npz", (state.shared, state.personal))
+    run_directory.write_tree(tmp_path / "state.npz", (state.shared, state.personal), round=np.int64(3))
+    (shared, personal), extra = run_directory.read_tree(tmp_path / "state.npz", (state.shared, state.personal))
     assert_equal(state, replace(state, shared=shared, personal=personal))
     assert extra["round"] == 3
 

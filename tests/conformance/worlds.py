@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from kinfolk import models, trees
+from kinfolk.accounting.calibrate import terms_for
 from kinfolk.algorithms import REGISTRY
 from kinfolk.data.federation import Federation, from_rows
-from kinfolk.privacy.calibration import terms_for
+from kinfolk.engines.layout import lay_out
+from kinfolk.engines.resident import Clients, Plan, State, one_round, start
 from kinfolk.privacy.levels import PrivacyLevel, Terms
-from kinfolk.simulation.engine import Clients, Plan, State, one_round, start
-from kinfolk.simulation.layout import lay_out
 from kinfolk.types import Algorithm
 
 PAIRS = [(name, level) for name, entry in REGISTRY.items() for level in entry.levels]

@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from kinfolk.covariance.fits import alone, fits, solve
-from kinfolk.covariance.prior import SHAPES, Prior, group_sparse_prior, isotropic, log_chances, low_rank_prior, spectra
+from kinfolk.algorithms.covariance_prior import (
+    SHAPES,
+    Prior,
+    group_sparse_prior,
+    isotropic,
+    log_chances,
+    low_rank_prior,
+    spectra,
+)
+from kinfolk.algorithms.linear_gaussian import alone, fits, solve
 
 
 def rows(count: int, size: int, seed: int = 0, outputs: int = 1) -> tuple[np.ndarray, np.ndarray]:

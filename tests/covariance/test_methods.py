@@ -9,25 +9,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from benchmarks.studies.covariance import baselines, schedules, theory
+from benchmarks.studies.covariance.one_shot import in_chunks, one_shot
+from benchmarks.studies.covariance.tasks import Tasks, synthetic_tasks
 
-from kinfolk import jobs, models, train
+from kinfolk import models
+from kinfolk.accounting import composition, group_privacy
 from kinfolk.algorithms.empirical_bayes import EmpiricalBayes
-from kinfolk.building import as_sweep
-from kinfolk.covariance import baselines, schedules, theory
-from kinfolk.covariance.iterative import WARNING, Iterative
-from kinfolk.covariance.one_shot import in_chunks, one_shot
 from kinfolk.data.federation import Federation, from_rows
-from kinfolk.data.multitask import Tasks, synthetic_tasks
-from kinfolk.experiment import ConfigError, Experiment, ModelChoice, Phase, Training
-from kinfolk.jobs import Job
-from kinfolk.privacy import accounting, groups
-from kinfolk.privacy.check_all import small_rows, small_terms
-from kinfolk.privacy.checks import check_round
+from kinfolk.engines import resident
+from kinfolk.engines.resident import State
 from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level, none
 from kinfolk.privacy.mechanisms import Cost
 from kinfolk.privacy.release import PrivacyError
-from kinfolk.simulation import engine
-from kinfolk.simulation.engine import State
+from kinfolk.toml import ConfigError
+from kinfolk.training import loop, prepare
+from kinfolk.training.build import as_sweep
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.training.prepare import Job
+from kinfolk.verify.covariance_iterative import WARNING, Iterative
+from kinfolk.verify.registry_check import small_rows, small_terms
+from kinfolk.verify.round_check import check_round
 
 FULL = Training(batch_size=None)
 
@@ -49,12 +51,12 @@ def finished(method: str, level: PrivacyLevel, data: Federation, rounds: int, **
     experiment = Experiment(
         seed=0, model=model, training=FULL, privacy=level, phases=(Phase(method, rounds, dict(options)),)
     )
-    job = jobs.prepare(experiment, [data])
+    job = prepare.prepare(experiment, [data])
     for check in job.checks:
         check.require()
     algorithm, terms = as_sweep(job.algorithms[0]), as_sweep(job.terms)
-    state = engine.start_all(job.plan, algorithm, jax.random.key(0)[None])
-    return job, engine.run_rounds(job.plan, algorithm, terms, job.clients, state, jnp.int32(0), jnp.int32(rounds))
+    state = resident.start_all(job.plan, algorithm, jax.random.key(0)[None])
+    return job, resident.run_rounds(job.plan, algorithm, terms, job.clients, state, jnp.int32(0), jnp.int32(rounds))
 
 
 def rows_of(data: Federation) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -164,7 +166,7 @@ def test_closed_form_fits_are_refused_at_example_level_and_for_deep_models() -> 
 @pytest.mark.slow
 def test_releases_use_exact_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = Experiment(privacy=client_level(5.0), training=FULL, phases=(Phase("empirical_bayes", 2),))
-    result = train.run(experiment, tmp_path)
+    result = loop.run(experiment, tmp_path)
     assert result.statement()["epsilon"] <= 5
     assert result.statement()["parties"][0]["releases"]["second_moment"] == 1
     laplace = replace(
@@ -173,7 +175,7 @@ def test_releases_use_exact_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         phases=(Phase("empirical_bayes", 2, {"pattern": "group_sparse"}),),
     )
     monkeypatch.setenv("KINFOLK_LEDGERS", str(tmp_path / "other"))  # the budget of the first is spent
-    statement = train.run(laplace, tmp_path / "laplace").statement()
+    statement = loop.run(laplace, tmp_path / "laplace").statement()
     assert statement["epsilon"] <= 5
     assert statement["parties"][0]["releases"]["squares"] == 1
 
@@ -182,18 +184,18 @@ def test_releases_use_exact_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_people_in_several_clients_have_a_joint_account(tmp_path: Path) -> None:
     phases = (Phase("empirical_bayes", 2),)
     plain, joint = (
-        train.run(
+        loop.run(
             Experiment(seed=0, training=FULL, privacy=client_level(2.0, tasks_per_person=g), phases=phases),
             tmp_path / str(g),
         )
         for g in (1, 3)
     )
-    noise = [jobs.prepare(run.experiment()).terms.inbox.noise_multiplier for run in (plain, joint)]  # type: ignore[union-attr]
+    noise = [prepare.prepare(run.experiment()).terms.inbox.noise_multiplier for run in (plain, joint)]  # type: ignore[union-attr]
     assert noise[1] == pytest.approx(3 * noise[0], rel=1e-4)
     assert joint.statement()["epsilon"] == pytest.approx(2, rel=1e-3)
     assert "one person, with all data in up to 3 clients" in (joint.public / "statement.txt").read_text()
     local = Experiment(seed=0, privacy=example_level(1.0, tasks_per_person=2), phases=(Phase("local", 1),))
-    found = train.run(local, tmp_path / "example")
+    found = loop.run(local, tmp_path / "example")
     assert found.statement()["person"]["epsilon"] == pytest.approx(2, rel=0.02)
     assert "accounts add up" in (found.public / "statement.txt").read_text()
     with pytest.raises(ValueError, match="leave the cohort out"):
@@ -265,11 +267,11 @@ def test_baselines_reach_their_optimum() -> None:
 
 
 def test_group_privacy() -> None:
-    assert groups.by_definition(0.1, 1e-9, 10) == pytest.approx((1.0, 10 * np.e * 1e-9))
-    assert groups.by_definition(2.0, 1e-6, 50)[1] == 1.0
-    z = groups.noise_for_client(1.0, 1e-5, 2, 20)
-    assert groups.epsilon_for_client(z, 2, 20, 1e-5) <= 1.0
-    assert groups.epsilon_for_client(z, 2, 1, 1e-5) < 0.1
+    assert group_privacy.by_definition(0.1, 1e-9, 10) == pytest.approx((1.0, 10 * np.e * 1e-9))
+    assert group_privacy.by_definition(2.0, 1e-6, 50)[1] == 1.0
+    z = group_privacy.noise_for_client(1.0, 1e-5, 2, 20)
+    assert group_privacy.epsilon_for_client(z, 2, 20, 1e-5) <= 1.0
+    assert group_privacy.epsilon_for_client(z, 2, 1, 1e-5) < 0.1
     assert baselines.averaged_sensitivity(10, 4, 0.5) == pytest.approx(2 / (10 * 0.5) / 4)
 
 
@@ -277,7 +279,7 @@ def test_what_is_not_private_says_so() -> None:
     assert Iterative(noise="wishart_as_published").label == WARNING == "NOT PRIVATE"
     assert Iterative().label == ""
     z = schedules.noise_multipliers(2.0, schedules.shares("growing", 5, power=0.4))
-    spent = accounting.epsilon([(cost, 1) for cost in Iterative().costs(z.tolist())], 1e-5)
-    assert spent == pytest.approx(accounting.epsilon([(Cost("gaussian", 2.0), 1)], 1e-5), rel=1e-6)
+    spent = composition.epsilon([(cost, 1) for cost in Iterative().costs(z.tolist())], 1e-5)
+    assert spent == pytest.approx(composition.epsilon([(Cost("gaussian", 2.0), 1)], 1e-5), rel=1e-6)
     with pytest.raises(PrivacyError, match=WARNING):
         Iterative(noise="wishart_as_published").costs([0.1])

@@ -5,9 +5,8 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import numpy as np
-
-from kinfolk.covariance import picture
-from kinfolk.covariance.theory import published_delta
+from benchmarks.studies.covariance import picture
+from benchmarks.studies.covariance.theory import published_delta
 
 
 def test_the_picture_is_well_formed() -> None:

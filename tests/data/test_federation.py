@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from kinfolk.data.federation import ClientData, DataError, RaggedData, from_rows
-from kinfolk.data.school import school
-from kinfolk.data.synthetic import synthetic_schools
+from kinfolk.data.sets.school import school
+from kinfolk.data.sets.synthetic import synthetic_schools
 
 X = np.arange(20, dtype=np.float32).reshape(10, 2)
 Y = np.arange(10, dtype=np.float32)

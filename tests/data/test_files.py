@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from kinfolk.data import files
-from kinfolk.data import school as schools
 from kinfolk.data.federation import DataError
+from kinfolk.data.sets import download, school
 
 
 @pytest.fixture
@@ -24,31 +23,31 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     savemat(tmp_path / "school.mat", {"X": x, "Y": y})
     monkeypatch.delenv("KINFOLK_DATA", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(schools, "HOME", (tmp_path / "school.mat").as_uri())
+    monkeypatch.setattr(school, "HOME", (tmp_path / "school.mat").as_uri())
     return tmp_path
 
 
 def test_a_download_is_converted_checked_and_kept(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arrays = schools.from_matlab((home / "school.mat").read_bytes())
+    arrays = school.from_matlab((home / "school.mat").read_bytes())
     assert arrays["x"].shape == (18, 28)
     assert arrays["client"].tolist() == [0] * 5 + [1] * 7 + [2] * 6
-    monkeypatch.setattr(schools, "CHECKSUM", files.content_checksum(arrays))
-    first = schools.school()
+    monkeypatch.setattr(school, "CHECKSUM", download.content_checksum(arrays))
+    first = school.school()
     assert first.ids == ("000", "002", "001")
     (home / "school.mat").unlink()
-    np.testing.assert_array_equal(schools.school().train.x, first.train.x)  # from the cache
+    np.testing.assert_array_equal(school.school().train.x, first.train.x)  # from the cache
 
 
 def test_a_changed_download_is_refused(home: Path) -> None:
     with pytest.raises(DataError, match="has changed"):
-        schools.school()
+        school.school()
     assert not (home / "home").exists()
 
 
 def test_no_network_says_what_to_do(home: Path) -> None:
     (home / "school.mat").unlink()
     with pytest.raises(DataError, match="set KINFOLK_DATA"):
-        schools.school()
+        school.school()
 
 
 @pytest.mark.usefixtures("school_data")
@@ -56,4 +55,4 @@ def test_the_expected_checksum_is_that_of_the_published_set() -> None:
     import os
 
     with np.load(Path(os.environ["KINFOLK_DATA"]) / "school.npz") as file:
-        assert files.content_checksum({name: file[name] for name in file.files}) == schools.CHECKSUM
+        assert download.content_checksum({name: file[name] for name in file.files}) == school.CHECKSUM

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from kinfolk import train
 from kinfolk.data.federation import DataError, RaggedData, from_rows, together
 from kinfolk.data.sparse import entries, from_sparse
-from kinfolk.experiment import Experiment, ModelChoice, Phase, Training
 from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level
+from kinfolk.training import loop
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 
 WORDS, CLASSES = 12, 3
 
@@ -40,7 +40,7 @@ def test_a_sparse_run_is_the_dense_one(level: PrivacyLevel, tmp_path: Path) -> N
             privacy=level,
             phases=(Phase("mean_regularized", 4),),
         )
-        run = train.run(experiment, tmp_path, federations=[data])
+        run = loop.run(experiment, tmp_path, federations=[data])
         with np.load(run.public / "shared.npz") as file:
             shared.append({key: file[key] for key in file.files})
     assert max(np.abs(values).max() for values in shared[0].values()) > 0.01

@@ -10,14 +10,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from kinfolk import portable
-from kinfolk.data import schema as schemas
-from kinfolk.data import tables
-from kinfolk.data.draft import draft, outwards
+from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import DataError
-from kinfolk.data.reading import read, read_all
-from kinfolk.data.schema import Column, Schema, SchemaError
-from kinfolk.experiment import DataChoice, Experiment, from_toml, to_toml
+from kinfolk.data.tables import encode
+from kinfolk.data.tables import schema as schemas
+from kinfolk.data.tables.draft import draft, outwards
+from kinfolk.data.tables.read import read, read_all
+from kinfolk.data.tables.schema import Column, Schema, SchemaError
+from kinfolk.serving import predict_numpy
+from kinfolk.toml import from_toml, to_toml
+from kinfolk.training.experiment import Experiment
 
 WARD = Schema(
     Column("outcome", "yes_no"),
@@ -32,7 +34,7 @@ WARD = Schema(
 
 def encoded(path: Path, text: str, schema: Schema = WARD) -> tuple[np.ndarray, list[str]]:
     path.write_text(text)
-    return tables.encode(schema, read(path))
+    return encode.encode(schema, read(path))
 
 
 def test_a_schema_is_its_text() -> None:
@@ -89,11 +91,11 @@ def test_files_that_differ_in_order_type_and_presence_are_aligned(tmp_path: Path
     frame.drop("ward").with_columns(extra=1, smokes=pl.col("smokes").cast(pl.Int8)).write_ipc(tmp_path / "three.arrow")
     schema = Schema(WARD.target, WARD.columns)
     files = read_all([tmp_path / name for name in ("one.csv", "two.parquet", "three.arrow")])
-    x = [tables.encode(schema, file)[0] for file in files]
+    x = [encode.encode(schema, file)[0] for file in files]
     assert (x[0] == x[1]).all()
     assert (x[0][:, [0, 1, 4]] == x[2][:, [0, 1, 4]]).all()
     assert not x[2][:, 2:4].any()
-    notes = "\n".join(tables.differences(files, schema))
+    notes = "\n".join(encode.differences(files, schema))
     assert "two.parquet: columns stand in another order" in notes
     assert "two.parquet: column 'age' holds String and was read as numbers" in notes
     assert "three.arrow: column 'ward' is not there and counts as missing" in notes
@@ -123,10 +125,10 @@ def test_a_draft_guesses_and_says_so(tmp_path: Path) -> None:
     assert outwards(-2.6, 6.2) == (-3.0, 7.0)
 
 
-def federation_of(tmp_path: Path, text: str, **options: object) -> tables.Encoded:
+def federation_of(tmp_path: Path, text: str, **options: object) -> encode.Encoded:
     (tmp_path / "h.csv").write_text(text)
     choice = DataChoice("h", files=(str(tmp_path / "h.csv"),), **options)  # type: ignore[arg-type]
-    return tables.encoded(tables.understand(choice))
+    return encode.encoded(encode.understand(choice))
 
 
 ROWS = "hospital,age,outcome\n" + "".join(f"{'xy'[k % 2]},{30 + k},{'yes' if k % 3 else 'no'}\n" for k in range(40))
@@ -184,23 +186,23 @@ def test_a_client_with_one_class_is_named(tmp_path: Path) -> None:
 def test_a_federation_knows_what_was_guessed(tmp_path: Path) -> None:
     rows = federation_of(tmp_path, ROWS, target="outcome", client="hospital")
     choice = DataChoice("h", files=("h.csv",))
-    found = tables.federation(rows, choice, 0)
+    found = encode.federation(rows, choice, 0)
     assert found.ids == ("x", "y")
     assert found.guesses == ("outcome", "age")
     assert found.scaling_is_private is False
     assert schemas.from_toml(found.encoding) == rows.schema
     with pytest.raises(DataError, match="may hold letters"):
-        tables.federation(rows, DataChoice("../h"), 0)
+        encode.federation(rows, DataChoice("../h"), 0)
 
 
 def test_an_experiment_on_tables_round_trips() -> None:
     choice = DataChoice("h", files=("a.csv", "b.csv"), client="hospital", target="y", schema="s.toml")
-    assert from_toml(to_toml(Experiment(data=choice))) == Experiment(data=choice)
+    assert from_toml(to_toml(Experiment(data=choice)), Experiment) == Experiment(data=choice)
 
 
 def test_names_of_data_sets() -> None:
-    assert tables.default_name([Path("a b.csv"), Path("x/c.parquet")]) == "a_b-c"
-    assert tables.default_name([Path(f"hospital{k}.csv") for k in range(90)]) == "hospital0-and-89-more"
+    assert encode.default_name([Path("a b.csv"), Path("x/c.parquet")]) == "a_b-c"
+    assert encode.default_name([Path(f"hospital{k}.csv") for k in range(90)]) == "hospital0-and-89-more"
 
 
 def test_columns_nobody_can_scale_are_left_out_of_a_draft(tmp_path: Path) -> None:
@@ -212,7 +214,7 @@ def test_columns_nobody_can_scale_are_left_out_of_a_draft(tmp_path: Path) -> Non
     assert [column.name for column in schema.columns] == ["x"]
     assert len(notes) == 2
     with pytest.raises(DataError, match="'list' holds List"):
-        tables.encode(Schema(Column("y", "yes_no"), (Column("list", low=0, high=1),)), read(tmp_path / "t.parquet"))
+        encode.encode(Schema(Column("y", "yes_no"), (Column("list", low=0, high=1),)), read(tmp_path / "t.parquet"))
 
 
 def test_the_portable_encoding_is_the_same(tmp_path: Path) -> None:
@@ -229,12 +231,12 @@ def test_the_portable_encoding_is_the_same(tmp_path: Path) -> None:
     x, _ = encoded(tmp_path / "t.csv", text)
     columns = [dataclasses.asdict(column) for column in WARD.columns]
     rows: list[Any] = [dict(zip(("age", "ward", "smokes"), row, strict=True)) for row in values]
-    assert np.array([portable.features(columns, row) for row in rows], np.float32) == pytest.approx(x)
+    assert np.array([predict_numpy.features(columns, row) for row in rows], np.float32) == pytest.approx(x)
     codes = [dataclasses.asdict(Column("code", "category", values=("3", "6")))]
     gap = pl.DataFrame({"age": ["NA"], "ward": ["?"], "smokes": ["None"]})
     gap.write_parquet(tmp_path / "gap.parquet")
-    found, _ = tables.encode(WARD, read(tmp_path / "gap.parquet"))
-    assert found.tolist() == [portable.features(columns, gap.to_dicts()[0])] == [[0, 1, 0, 0, 0]]
+    found, _ = encode.encode(WARD, read(tmp_path / "gap.parquet"))
+    assert found.tolist() == [predict_numpy.features(columns, gap.to_dicts()[0])] == [[0, 1, 0, 0, 0]]
     for value in ("3", "3.0", "3.00", 3, 3.0):
-        assert portable.features(codes, {"code": value}) == [1, 0]
-    assert portable.features(codes, {}) == [0, 0]
+        assert predict_numpy.features(codes, {"code": value}) == [1, 0]
+    assert predict_numpy.features(codes, {}) == [0, 0]

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from kinfolk import runs
 from kinfolk.algorithms import REGISTRY
 from kinfolk.data.federation import Federation, from_rows
 from kinfolk.deploy.coordinator import Coordinator
+from kinfolk.deploy.message_relay import REFUSAL
 from kinfolk.deploy.policy import Columns, Policy
-from kinfolk.deploy.program import prepare_silo
-from kinfolk.deploy.proxy import REFUSAL
+from kinfolk.deploy.silo_program import prepare_silo
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.deploy.worker import Worker
-from kinfolk.experiment import Afterwards, Experiment, ModelChoice, Phase, Training
-from kinfolk.privacy.gates import Rows
 from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.training import run_directory
+from kinfolk.training.experiment import Afterwards, Experiment, ModelChoice, Phase, Training
+from kinfolk.types import Rows
 
 PAIRS = [(name, level) for name, entry in REGISTRY.items() for level in entry.levels]
 SIZES = (5, 6, 9)
@@ -116,13 +116,13 @@ def personal_of(worker: Worker) -> Any:
     if not found:
         return None
     shape = worker.program.personal_shape(worker.program.study.phase(int(found[-1].stem)))
-    return runs.read_tree(found[-1], {"personal": shape})[0]["personal"]
+    return run_directory.read_tree(found[-1], {"personal": shape})[0]["personal"]
 
 
 def model_of(worker: Worker) -> Any:
     """The model that the only run left."""
     (found,) = worker.folder.glob("runs/*/model.npz")
-    return runs.read_tree(found, {"model": worker.program.study.model_shape})[0]["model"]
+    return run_directory.read_tree(found, {"model": worker.program.study.model_shape})[0]["model"]
 
 
 def log_of(worker: Worker) -> str:

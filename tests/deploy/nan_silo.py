@@ -8,9 +8,9 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from kinfolk.deploy.door import open_door, serve
-from kinfolk.deploy.program import message_shape
+from kinfolk.deploy.local_socket import open_door, serve
 from kinfolk.deploy.silo import read_silo, state_of
+from kinfolk.deploy.silo_program import message_shape
 from kinfolk.deploy.wire import pack, read_header
 from kinfolk.deploy.worker import Worker
 

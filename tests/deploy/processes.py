@@ -63,7 +63,7 @@ def free_port() -> int:
 
 def kinfolk(*words: object, log: Path) -> subprocess.Popen[bytes]:
     """The command line as a process."""
-    program = [sys.executable, "-c", "from kinfolk.cli import main; main()"]
+    program = [sys.executable, "-c", "from kinfolk.cli.main import main; main()"]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     with log.open("ab") as file:
         return subprocess.Popen([*program, *map(str, words)], stdout=file, stderr=subprocess.STDOUT, env=environment)

@@ -14,11 +14,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from federations import CLIENTS, study_of
 
+from kinfolk.accounting.ledger import RELEASED, LedgerError, read_lines
 from kinfolk.deploy.coordinator import Ask, Coordinator
-from kinfolk.deploy.program import message_shape
-from kinfolk.deploy.proxy import REFUSAL
+from kinfolk.deploy.message_relay import REFUSAL
+from kinfolk.deploy.silo_program import message_shape
 from kinfolk.deploy.wire import pack, read_header
-from kinfolk.privacy.ledger import RELEASED, LedgerError, read_lines
 from kinfolk.privacy.release import PrivacyError
 
 EXAMPLE = study_of("fedavg", "example", seed=None, epsilon=2.0, noise_multiplier=None)

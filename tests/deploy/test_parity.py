@@ -16,33 +16,33 @@ sys.path.insert(0, str(Path(__file__).parent))
 from federations import CLIENTS, PAIRS, TRAINING, federation_of, model_of, play, study_of, workers_of
 
 from kinfolk import trees
-from kinfolk.building import as_array, as_sweep
+from kinfolk.accounting.ledger import RELEASED
 from kinfolk.deploy.coordinator import Coordinator
-from kinfolk.experiment import Afterwards, Phase
-from kinfolk.jobs import prepare
-from kinfolk.privacy.ledger import RELEASED
-from kinfolk.simulation import engine
+from kinfolk.engines import resident
+from kinfolk.training.build import as_array, as_sweep
+from kinfolk.training.experiment import Afterwards, Phase
+from kinfolk.training.prepare import prepare
 
 
-def simulated(study: object, federation: object) -> engine.State:
+def simulated(study: object, federation: object) -> resident.State:
     """The same experiment in the resident engine, phase by phase."""
     job = prepare(study.experiment, [federation])  # type: ignore[attr-defined]
     keys = jax.random.key(jnp.uint32(study.experiment.seed))[None]  # type: ignore[attr-defined]
-    state, begin = engine.start_all(job.plan, as_sweep(job.algorithms[0]), keys), 0
+    state, begin = resident.start_all(job.plan, as_sweep(job.algorithms[0]), keys), 0
     for number, (phase, algorithm) in enumerate(zip(job.experiment.phases, job.algorithms, strict=True)):
         if number:
-            state = engine.enter_phase(job.plan, as_sweep(algorithm), state)
+            state = resident.enter_phase(job.plan, as_sweep(algorithm), state)
         end = begin + phase.rounds
-        state = engine.run_rounds(
+        state = resident.run_rounds(
             job.plan, as_sweep(algorithm), as_sweep(job.terms), job.clients, state, jnp.int32(begin), jnp.int32(end)
         )
         begin = end
     algorithm = as_sweep(job.algorithms[-1])
     if job.afterwards is not None:
-        state = engine.personalise(
+        state = resident.personalise(
             job.plan, as_array(job.afterwards), algorithm, as_sweep(job.terms), job.clients, state
         )
-    state = replace(state, models=engine.all_models(algorithm, state))
+    state = replace(state, models=resident.all_models(algorithm, state))
     return trees.row(state, (0, 0))
 
 

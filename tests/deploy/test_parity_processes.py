@@ -17,14 +17,15 @@ from federations import TRAINING, federation_of, rows_of, study_of
 from processes import MARKS, free_port, kinfolk, processes, require_success, wait_until
 from test_parity import simulated
 
-from kinfolk import runs, trees
+from kinfolk import trees
+from kinfolk.accounting.ledger import read_lines
 from kinfolk.data.federation import Federation
 from kinfolk.deploy.policy import Columns
 from kinfolk.deploy.scaffold import TARGET, policy_for, write_federation
 from kinfolk.deploy.status import server_status
 from kinfolk.deploy.study import Study
-from kinfolk.experiment import Afterwards
-from kinfolk.privacy.ledger import read_lines
+from kinfolk.training import run_directory
+from kinfolk.training.experiment import Afterwards
 
 pytestmark = MARKS
 
@@ -100,5 +101,5 @@ def test_client_level_with_the_server_killed_and_started_again(short_folder: Pat
         state = home / "silos" / name / "state"
         assert (state / "ledger.jsonl").read_bytes() == b""  # the account is the aggregator's
         (kept,) = state.glob("runs/*/model.npz")
-        model = runs.read_tree(kept, {"model": study.model_shape})[0]["model"]
+        model = run_directory.read_tree(kept, {"model": study.model_shape})[0]["model"]
         assert_close(jax.tree.leaves(model), trees.row(expected.models, slot))

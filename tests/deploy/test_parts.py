@@ -19,16 +19,16 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from federations import study_of
 
-from kinfolk.deploy import proxy
-from kinfolk.deploy.commands import Command
-from kinfolk.deploy.door import open_door, serve_one, wait_for_next
-from kinfolk.deploy.gatekeeper import allowed
+from kinfolk.deploy import message_relay
+from kinfolk.deploy.flower_processes import Command
+from kinfolk.deploy.local_socket import open_door, serve_one, wait_for_next
+from kinfolk.deploy.message_relay import REFUSAL, ask_worker, carried, receive, send
 from kinfolk.deploy.policy import read_policy
-from kinfolk.deploy.proxy import REFUSAL, ask_worker, carried, receive, send
 from kinfolk.deploy.scaffold import write_demo
+from kinfolk.deploy.silo_table import read_table
 from kinfolk.deploy.study import read_study
-from kinfolk.deploy.table import read_table
-from kinfolk.experiment import ConfigError
+from kinfolk.deploy.superlink_guard import allowed
+from kinfolk.toml import ConfigError
 
 needs_flower = pytest.mark.skipif(find_spec("flwr") is None, reason="pip install 'kinfolk[flower]'")
 
@@ -117,7 +117,8 @@ def can_watch() -> bool:
 @pytest.mark.parametrize("already", [False, True])
 def test_the_servers_app_ends_when_the_server_was_killed(already: bool) -> None:
     server = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    words = f"from kinfolk.deploy.commands import end_with; import time; end_with({server.pid}); print(1, flush=True)"
+    first = "from kinfolk.deploy.flower_processes import end_with; import time; "
+    words = f"{first}end_with({server.pid}); print(1, flush=True)"
     if already:
         server.kill()
         server.wait()
@@ -144,11 +145,11 @@ def test_a_message_that_never_comes_does_not_hold_up_the_next(monkeypatch: pytes
     def serve_task(address: str, token: str, door: str) -> None:
         (served.set if token == "next" else rest.wait)()
 
-    monkeypatch.setattr(proxy, "_runtime", lambda *words: Node())
-    monkeypatch.setattr(proxy, "_serve_task", serve_task)
-    monkeypatch.setattr(proxy, "POLL", 0.01)
+    monkeypatch.setattr(message_relay, "_runtime", lambda *words: Node())
+    monkeypatch.setattr(message_relay, "_serve_task", serve_task)
+    monkeypatch.setattr(message_relay, "POLL", 0.01)
     with pytest.raises(SystemExit):
-        proxy.serve_node("a", b"s" * 32, "door")
+        message_relay.serve_node("a", b"s" * 32, "door")
     assert served.wait(60)
     rest.set()
 
@@ -171,11 +172,11 @@ def test_whatever_a_message_holds_the_reply_is_an_answer_or_the_refusal(monkeypa
         message = Message(content, 1, "train", group_id="0")
         message.metadata.__dict__.update(_src_node_id=1, _message_id="m")
         reply = carried(message, "door")
-        assert list(reply.content) == [proxy.RECORD]
-        assert list(reply.content[proxy.RECORD]) == [proxy.ANSWER]
-        return reply.content[proxy.RECORD][proxy.ANSWER]
+        assert list(reply.content) == [message_relay.RECORD]
+        assert list(reply.content[message_relay.RECORD]) == [message_relay.ANSWER]
+        return reply.content[message_relay.RECORD][message_relay.ANSWER]
 
-    monkeypatch.setattr(proxy, "ask_worker", lambda door, request: request + b"!")
+    monkeypatch.setattr(message_relay, "ask_worker", lambda door, request: request + b"!")
     assert asked(RecordDict({"kinfolk": ConfigRecord({"request": b"r"})})) == b"r!"
     assert asked(RecordDict({})) == REFUSAL
     assert asked(RecordDict({"kinfolk": ConfigRecord({"request": "text"})})) == REFUSAL
@@ -183,7 +184,7 @@ def test_whatever_a_message_holds_the_reply_is_an_answer_or_the_refusal(monkeypa
     def broken(*_: Any) -> bytes:
         raise RuntimeError("rows 3 and 7")
 
-    monkeypatch.setattr(proxy, "ask_worker", broken)
+    monkeypatch.setattr(message_relay, "ask_worker", broken)
     assert asked(RecordDict({"kinfolk": ConfigRecord({"request": b"r"})})) == REFUSAL
 
 
@@ -208,7 +209,7 @@ class FakeGrid:
 @needs_flower
 @pytest.mark.usefixtures("flower_task")
 def test_the_first_answer_counts_and_bad_ones_do_not() -> None:
-    from kinfolk.deploy.flower import exchange
+    from kinfolk.deploy.flower_server import exchange
 
     def fine(answer: Any) -> dict[str, Any]:
         return {"has_error": lambda: False, "content": {"kinfolk": {"answer": answer}}}
@@ -230,7 +231,7 @@ def test_the_first_answer_counts_and_bad_ones_do_not() -> None:
 @needs_flower
 def test_a_round_is_not_taken_when_flower_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No answers because nobody could be asked: not a round of zeros, and nothing is charged."""
-    from kinfolk.deploy import flower
+    from kinfolk.deploy import flower_server
 
     class Gone:
         calls = 0
@@ -242,17 +243,17 @@ def test_a_round_is_not_taken_when_flower_is_gone(tmp_path: Path, monkeypatch: p
             return []
 
     study = study_of(level="client")
-    monkeypatch.setattr(flower, "read_study", lambda folder: study)
-    monkeypatch.setattr(flower, "node_keys", lambda study, folder: {})
+    monkeypatch.setattr(flower_server, "read_study", lambda folder: study)
+    monkeypatch.setattr(flower_server, "node_keys", lambda study, folder: {})
     with pytest.raises(ConnectionError):
-        flower.conduct(Gone(), tmp_path, round_seconds=1.0, wait_seconds=1.0, test_keys=True)  # type: ignore[arg-type]
+        flower_server.conduct(Gone(), tmp_path, round_seconds=1.0, wait_seconds=1.0, test_keys=True)  # type: ignore[arg-type]
     assert (tmp_path / "runs" / "ledger.jsonl").read_bytes() == b""
     assert not list(tmp_path.glob("runs/*/private/checkpoint.npz"))
 
 
 @needs_flower
 def test_a_test_federation_is_complete_and_its_secrets_are_its_owners(tmp_path: Path) -> None:
-    from kinfolk.deploy.flower import node_keys
+    from kinfolk.deploy.flower_server import node_keys
 
     write_demo(tmp_path / "f", ["localhost", "127.0.0.1"], 9092)
     server, silos = tmp_path / "f" / "server", tmp_path / "f" / "silos"

@@ -30,20 +30,20 @@ from processes import (
     write_table,
 )
 
-from kinfolk.deploy.commands import carrier, running, supernode, write_node_secret
-from kinfolk.deploy.door import door_of
+from kinfolk.accounting import composition
+from kinfolk.accounting.ledger import RELEASED, Line, read_lines
+from kinfolk.deploy.flower_processes import carrier, running, supernode, write_node_secret
 from kinfolk.deploy.keys import write_node_key
+from kinfolk.deploy.local_socket import door_of
 from kinfolk.deploy.policy import Columns
 from kinfolk.deploy.scaffold import TARGET, policy_for, write_federation
 from kinfolk.deploy.silo import kept_running, read_silo
 from kinfolk.deploy.status import server_status, silo_status
 from kinfolk.deploy.study import Roster, Study
-from kinfolk.experiment import Experiment, ModelChoice, Phase, Training
-from kinfolk.privacy import accounting
-from kinfolk.privacy.ledger import RELEASED, Line, read_lines
 from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.privacy.mechanisms import Cost
 from kinfolk.report import write_report
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 
 pytestmark = MARKS
 ROUNDS, PAID_ROUNDS, ROUND_SECONDS = 20, 6, 25.0
@@ -85,7 +85,7 @@ def test_a_federation_survives_what_hospitals_and_networks_do(
     killed, bad_line, poor, broken = study.roster.clients
     steps = {name: max(1, len(rows) // 32) for name, rows in hospitals.items()}
     cost = Cost("gaussian", 3.0, float(np.float32(32 / len(hospitals[poor]))))
-    enough = accounting.epsilon([(cost, PAID_ROUNDS * steps[poor])], 1e-4) * 1.002
+    enough = composition.epsilon([(cost, PAID_ROUNDS * steps[poor])], 1e-4) * 1.002
     policies = []
     for name in study.roster.clients:
         columns = Columns("data.csv", f"{name}'s patients", TARGET, dict(BOUNDS))
@@ -209,7 +209,7 @@ def check_ledgers(silos: dict[str, Path], killed: str, bad_line: str, poor: str,
         assert allowed is not None
         found = silo_status(silos[name])
         assert found["epsilon"] <= allowed.epsilon * (1 + 1e-9)
-        assert found["epsilon"] == accounting.epsilon([(x.cost, x.uses) for x in lines], allowed.delta)
+        assert found["epsilon"] == composition.epsilon([(x.cost, x.uses) for x in lines], allowed.delta)
         assert found["releases"] == len(lines) * steps[name]
     assert len(stored(silos[poor])) == PAID_ROUNDS
     assert silo_status(silos[poor])["refused"] > 0

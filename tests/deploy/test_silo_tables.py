@@ -15,9 +15,9 @@ from federations import policy_of, study_of
 from kinfolk.data.federation import DataError
 from kinfolk.deploy.policy import Columns, Policy, read_policy
 from kinfolk.deploy.scaffold import policy_for
+from kinfolk.deploy.silo_table import read_table
 from kinfolk.deploy.study import Roster, read_record
-from kinfolk.deploy.table import read_table
-from kinfolk.experiment import ConfigError, to_toml
+from kinfolk.toml import ConfigError, to_toml
 
 ROSTER = Roster("r", ("a",), ("age", "dose"))
 COLUMNS = Columns("d.csv", "d", "ill", {"age": (0.0, 100.0), "dose": (-1.0, 1.0)})
@@ -86,8 +86,8 @@ def test_tables_are_read_as_train_reads_them(tmp_path: Path, ending: str) -> Non
     """Every format, with categories and gaps, and the same arrays as `kinfolk train` makes of the same schema."""
     import polars as pl
 
-    from kinfolk.data.tables import encoded, understand
-    from kinfolk.experiment import DataChoice
+    from kinfolk.data.choice import DataChoice
+    from kinfolk.data.tables.encode import encoded, understand
 
     frame = pl.DataFrame({"ward": ["b", "a"], "ill": ["ill", "healthy"], "age": [75.0, None]})
     path = tmp_path / f"d.{ending}"

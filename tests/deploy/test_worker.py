@@ -16,15 +16,16 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from federations import TRAINING, federation_of, log_of, policy_of, rows_of, study_of, worker_of
 
-from kinfolk.deploy.program import message_shape, prepare_silo
-from kinfolk.deploy.proxy import REFUSAL
+from kinfolk.accounting import composition
+from kinfolk.accounting.ledger import RELEASED, read_lines
+from kinfolk.deploy.message_relay import REFUSAL
+from kinfolk.deploy.silo_program import message_shape, prepare_silo
 from kinfolk.deploy.study import Study
 from kinfolk.deploy.wire import pack, unpack
 from kinfolk.deploy.worker import Worker
-from kinfolk.experiment import Afterwards, ConfigError, Phase
-from kinfolk.privacy import accounting
-from kinfolk.privacy.ledger import RELEASED, read_lines
 from kinfolk.privacy.release import PrivacyError
+from kinfolk.toml import ConfigError
+from kinfolk.training.experiment import Afterwards, Phase
 
 STUDY = study_of("mean_regularized", "example", seed=None, epsilon=2.0, noise_multiplier=None, rounds=3)
 
@@ -278,7 +279,7 @@ def test_the_noise_of_a_round_is_the_policys_whatever_rounds_are_asked_for(tmp_p
         (line,) = read_lines(worker.folder / "ledger.jsonl")
         assert line.cost == planned[2]
         steps, delta = worker.program.steps, worker.program.budget()[1]
-    whole = accounting.epsilon([(cost, steps) for cost in planned], delta)
+    whole = composition.epsilon([(cost, steps) for cost in planned], delta)
     assert 1.95 < whole <= 2.0
     policy = replace(study.experiment.privacy, noise_multiplier=1.0)
     with pytest.raises(PrivacyError, match="budget as a whole"):
@@ -304,11 +305,11 @@ def test_what_a_federation_cannot_do_is_said_before_it_begins(options: dict[str,
 
 
 def test_a_full_disk_is_a_refusal(silo: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kinfolk import runs
+    from kinfolk.training import run_directory
 
     def full(*_: Any, **__: Any) -> None:
-        raise runs.RunError("no space left")
+        raise run_directory.RunError("no space left")
 
-    monkeypatch.setattr(runs, "write_tree", full)
+    monkeypatch.setattr(run_directory, "write_tree", full)
     assert silo.answer(request()) == REFUSAL
     assert charges(silo) == silo.program.steps  # charged, not published: over-counted, never under-counted

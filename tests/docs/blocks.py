@@ -15,8 +15,11 @@ from typing import Any
 
 import pytest
 
-from kinfolk import cli, jobs
-from kinfolk.experiment import from_toml
+from kinfolk.cli import main
+from kinfolk.data import registry
+from kinfolk.toml import from_toml
+from kinfolk.training import prepare
+from kinfolk.training.experiment import Experiment
 
 FENCE = re.compile(r"^(?:<!-- file: (\S+) -->\n\n)?```(\w+)\n(.*?)^```$", re.M | re.S)
 """A block, and the file it is written to or compared with, named in a comment above it."""
@@ -68,7 +71,7 @@ def matches(wanted: str, found: str) -> bool:
 def run_page(page: Path, folder: Path, patch: pytest.MonkeyPatch) -> int:
     """Runs all blocks of a page in a folder of its own, and returns how many there were."""
     patch.chdir(folder)
-    patch.setattr(jobs, "DATASETS", dict(jobs.DATASETS))
+    patch.setattr(registry, "DATASETS", dict(registry.DATASETS))
     names: dict[str, Any] = {"__name__": "__docs__"}
     printed = ""
     found = blocks(page.read_text())
@@ -82,9 +85,9 @@ def run_page(page: Path, folder: Path, patch: pytest.MonkeyPatch) -> int:
                 exec(compile(block.text, where, "exec"), names)
             printed = out.getvalue()
         elif block.kind == "toml":
-            experiment = from_toml(block.text)
+            experiment = from_toml(block.text, Experiment)
             for phase in experiment.phases:
-                jobs.build_algorithm(phase, experiment.privacy.level)
+                prepare.build_algorithm(phase, experiment.privacy.level)
             if block.file:
                 Path(block.file).write_text(block.text)
         elif block.kind == "text":
@@ -106,7 +109,7 @@ def _console(block: Block, where: str, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(sys, "argv", words)
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as stop:
-            cli.main()
+            main.main()
         failed = wanted.startswith("Error:")
         shown = err.getvalue()[max(0, err.getvalue().find("Error:")) :] if failed else out.getvalue()
         assert bool(stop.value.code) == failed, f"{where}: {command}\n{err.getvalue()}"

@@ -79,9 +79,9 @@ def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path: Path) 
 
 
 def test_no_page_names_a_command_that_is_not_there() -> None:
-    from kinfolk import cli
+    from kinfolk.cli import main
 
-    known = {command.name or command.callback.__name__ for command in cli.app.registered_commands if command.callback}
-    known |= {str(group.name) for group in cli.app.registered_groups}
+    known = {command.name or command.callback.__name__ for command in main.app.registered_commands if command.callback}
+    known |= {str(group.name) for group in main.app.registered_groups}
     for name in PAGES:
         assert set(re.findall(r"`kinfolk (\w+)", (DOCS / name).read_text())) <= known

@@ -10,10 +10,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from loading import benchmark, need
 
-from kinfolk.building import as_sweep
-from kinfolk.experiment import DataChoice
-from kinfolk.measuring import gains
+from kinfolk.data.choice import DataChoice
 from kinfolk.privacy.levels import client_level
+from kinfolk.training.build import as_sweep
+from kinfolk.training.evaluate import gains
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:delta")]
 

@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk.algorithms.auto_strength import MeanRegularizedAuto
-from kinfolk.building import as_sweep
-from kinfolk.experiment import DataChoice, Experiment, Phase, Training
-from kinfolk.jobs import prepare
+from kinfolk.algorithms.mean_regularized_auto import MeanRegularizedAuto
+from kinfolk.data.choice import DataChoice
+from kinfolk.engines import resident
 from kinfolk.privacy.levels import example_level
-from kinfolk.simulation import engine
+from kinfolk.training.build import as_sweep
+from kinfolk.training.experiment import Experiment, Phase, Training
+from kinfolk.training.prepare import prepare
 
 pytestmark = pytest.mark.slow
 
@@ -38,10 +39,10 @@ def test_learned_strength_on_school(scaling: str) -> None:
     points = [MeanRegularizedAuto(STEP), *single]
     algorithms = jax.tree.map(lambda *leaves: jnp.asarray(leaves, jnp.float32), *points)
     keys = jax.vmap(jax.random.key)(jnp.arange(2, dtype=jnp.uint32))
-    states = engine.start_all(job.plan, algorithms, keys)
+    states = resident.start_all(job.plan, algorithms, keys)
     terms = as_sweep(job.terms, len(points))
-    states = engine.run_rounds(job.plan, algorithms, terms, job.clients, states, jnp.int32(0), jnp.int32(ROUNDS))
-    errors = np.asarray(engine.errors(job.plan, algorithms, job.tests, states)["error"])
+    states = resident.run_rounds(job.plan, algorithms, terms, job.clients, states, jnp.int32(0), jnp.int32(ROUNDS))
+    errors = np.asarray(resident.errors(job.plan, algorithms, job.tests, states)["error"])
     rows = np.concatenate([np.asarray(block.mask).sum(axis=-1) for block in job.tests], axis=1)
     pooled = ((errors * rows).sum(axis=-1) / rows.sum(axis=-1)).mean(axis=-1)
     assert pooled[0] <= 1.02 * pooled[1:].min()

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from dp_accounting import pld
 
-from kinfolk.privacy import accounting
-from kinfolk.privacy.accounting import BudgetError, epsilon
-from kinfolk.privacy.budgets import Case, noise_multipliers
+from kinfolk.accounting import composition
+from kinfolk.accounting.composition import BudgetError, epsilon
+from kinfolk.accounting.noise_for_budget import Case, noise_multipliers
+from kinfolk.accounting.planning import plan
 from kinfolk.privacy.mechanisms import Cost, coin_rate
-from kinfolk.privacy.plan import plan
 
 
 def gaussian(z: float, rate: float = 1.0, relation: str = "zero_out", delta: float = 0.0) -> Cost:
@@ -23,13 +23,13 @@ def gaussian(z: float, rate: float = 1.0, relation: str = "zero_out", delta: flo
 def test_poisson_sampled_gaussian() -> None:
     charges = [(gaussian(1.0, 0.01), 1000)]
     assert epsilon(charges, 1e-5) == pytest.approx(1.8282, abs=5e-4)
-    assert accounting._rdp(charges, 1e-5) == pytest.approx(2.1014, abs=5e-4)
+    assert composition._rdp(charges, 1e-5) == pytest.approx(2.1014, abs=5e-4)
 
 
 def test_the_odometer_holds_for_orders_fixed_beforehand() -> None:
     """Plain Gaussians have Renyi divergence a / (2 z^2), so the odometer has a closed form."""
     found = epsilon([(gaussian(4.0), 10)], 1e-5, adaptive=True)
-    orders = np.array(accounting.ODOMETER_ORDERS)
+    orders = np.array(composition.ODOMETER_ORDERS)
     expected = (orders * 10 / 32 + np.log(len(orders) / 1e-5) / (orders - 1)).min()
     assert found == pytest.approx(expected, rel=1e-6)
     assert found > epsilon([(gaussian(4.0), 10)], 1e-5)
@@ -130,10 +130,10 @@ def test_overflow_comes_out_of_delta() -> None:
 
 
 def test_capacity_overflows_rarely() -> None:
-    capacity = accounting.capacity(10_000, 0.01, 1000, 1e-5)
-    assert 1000 * accounting.overflow_probability(10_000, 0.01, capacity) <= 1e-8
-    assert 1000 * accounting.overflow_probability(10_000, 0.01, capacity - 2) > 1e-8
-    assert accounting.capacity(50, 1.0, 10, 1e-5) == 50
+    capacity = composition.capacity(10_000, 0.01, 1000, 1e-5)
+    assert 1000 * composition.overflow_probability(10_000, 0.01, capacity) <= 1e-8
+    assert 1000 * composition.overflow_probability(10_000, 0.01, capacity - 2) > 1e-8
+    assert composition.capacity(50, 1.0, 10, 1e-5) == 50
 
 
 def test_impossible_budgets_say_what_is_possible() -> None:
@@ -193,8 +193,8 @@ def test_few_releases_need_little_noise_and_still_get_enough(
 def test_choices_among_gaussians_are_counted_quickly_and_hardly_rounded(scale: float) -> None:
     """Against a grid forty times as fine, which takes as much longer."""
     paid = ((Cost("gaussian", 1.0, 0.1), 402), (Cost("choice", scale), 20))
-    fine = accounting.privacy_loss_distribution.identity(value_discretization_interval=5e-5)
+    fine = composition.privacy_loss_distribution.identity(value_discretization_interval=5e-5)
     for cost, uses in paid:
-        fine = fine.compose(accounting._repeated(cost, uses, 5e-5))
-    assert accounting._grid(paid, 1e-5) > 1e-3
-    assert accounting._pld(paid, 1e-5) == pytest.approx(fine.get_epsilon_for_delta(1e-5), rel=3e-4)
+        fine = fine.compose(composition._repeated(cost, uses, 5e-5))
+    assert composition._grid(paid, 1e-5) > 1e-3
+    assert composition._pld(paid, 1e-5) == pytest.approx(fine.get_epsilon_for_delta(1e-5), rel=3e-4)

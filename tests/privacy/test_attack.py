@@ -19,11 +19,11 @@ from typer.testing import CliRunner
 from kinfolk.algorithms import REGISTRY
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.local import Local
-from kinfolk.cli import app
-from kinfolk.privacy import audits, one_run, outputs, picture
-from kinfolk.privacy.attack import Problem, at_least, at_most, attack, linear_score, lower_bound
+from kinfolk.cli.main import app
 from kinfolk.privacy.release import PrivacyError
-from kinfolk.privacy.wishart import WishartAsPublished
+from kinfolk.verify import attack_charts, attack_problems, covariance_attack, one_run_audit
+from kinfolk.verify.attack import Problem, at_least, at_most, attack, linear_score, lower_bound
+from kinfolk.verify.covariance_mechanisms import WishartAsPublished
 
 PAIRS = [(name, level) for name, entry in REGISTRY.items() for level in entry.levels if level != "none"]
 FAST = [
@@ -113,7 +113,7 @@ def test_attacks_can_be_repeated_and_differ_by_seed() -> None:
 
 def test_published_wishart_noise_is_refuted_as_theory_says() -> None:
     for epsilon in (0.1, 0.5):
-        found = attack(audits.wishart_as_published(epsilon), runs=20_000, with_power=False)
+        found = attack(attack_problems.wishart_as_published(epsilon), runs=20_000, with_power=False)
         assert found.rates[0] == pytest.approx(-math.expm1(-epsilon), abs=0.01)
         assert found.rates[1] == 0
         assert found.exceeded
@@ -123,22 +123,22 @@ def test_published_wishart_noise_is_refuted_as_theory_says() -> None:
 
 def test_the_published_algorithm_is_refuted_by_its_other_clients_output_models_alone() -> None:
     for epsilon in (0.1, 1.0):
-        problem = outputs.covariance_outputs_as_published(epsilon)
+        problem = covariance_attack.covariance_outputs_as_published(epsilon)
         found = attack(problem, runs=20_000, confidence=FAMILY, with_power=False)
         assert found.rates[0] == pytest.approx(-math.expm1(-epsilon), abs=0.015)
         assert found.rates[1] == 0
         assert found.exceeded
-    sound = attack(outputs.covariance_outputs(), runs=20_000, confidence=FAMILY, with_power=False)
+    sound = attack(covariance_attack.covariance_outputs(), runs=20_000, confidence=FAMILY, with_power=False)
     assert 0.5 * sound.claim < sound.lower_bound <= sound.claim
 
 
 @pytest.mark.parametrize(("name", "level"), FAST)
 def test_every_algorithm_has_a_small_audit_with_a_canary_that_counts(name: str, level: str) -> None:
     """Without noise the two worlds look different, unless nothing is released."""
-    game = audits.set_up(REGISTRY[name].build(), audits.level_for(level, 2.0, sampled=False))
+    game = attack_problems.set_up(REGISTRY[name].build(), attack_problems.level_for(level, 2.0, sampled=False))
     assert game.plan.clients <= 8
-    assert audits.ROUNDS <= 3
-    problem = audits.problem_of(game, name)
+    assert attack_problems.ROUNDS <= 3
+    problem = attack_problems.problem_of(game, name)
     observe = jax.jit(problem.observe)
     noise = 0 if game.charges else 1
     without, with_it = (np.asarray(observe(jax.random.key(0), jnp.float32(w), jnp.float32(noise))) for w in (0, 1))
@@ -151,11 +151,11 @@ def test_every_algorithm_has_a_small_audit_with_a_canary_that_counts(name: str, 
 
 
 def test_the_canary_contributes_a_clip_norm_or_nothing() -> None:
-    game = audits.set_up(FedAvg(), audits.level_for("client", 2.0, sampled=False))
+    game = attack_problems.set_up(FedAvg(), attack_problems.level_for("client", 2.0, sampled=False))
     for present in (0, 1):
-        seen = audits.observe_run(game, "published", jax.random.key(0), jnp.float32(present), jnp.float32(0))
-        steps = np.diff(np.asarray(seen).reshape(audits.ROUNDS, -1), axis=0, prepend=0)
-        assert np.linalg.norm(steps[0]) == pytest.approx(present / audits.CLIENTS, rel=1e-5)
+        seen = attack_problems.observe_run(game, "published", jax.random.key(0), jnp.float32(present), jnp.float32(0))
+        steps = np.diff(np.asarray(seen).reshape(attack_problems.ROUNDS, -1), axis=0, prepend=0)
+        assert np.linalg.norm(steps[0]) == pytest.approx(present / attack_problems.CLIENTS, rel=1e-5)
         np.testing.assert_allclose(steps, np.broadcast_to(steps[0], steps.shape), atol=0.02)
 
 
@@ -163,7 +163,7 @@ def test_the_canary_contributes_a_clip_norm_or_nothing() -> None:
 @pytest.mark.parametrize("sampled", [False, True], ids=["everybody", "sampled"])
 @pytest.mark.parametrize(("name", "level"), PAIRS)
 def test_no_algorithm_leaks_more_than_it_claims(name: str, level: str, sampled: bool) -> None:
-    problem = audits.training_problem(REGISTRY[name].build(), level, name=name, sampled=sampled)
+    problem = attack_problems.training_problem(REGISTRY[name].build(), level, name=name, sampled=sampled)
     found = attack(problem, runs=60_000, confidence=FAMILY)
     assert not found.exceeded
     if problem.has_noise:
@@ -176,9 +176,11 @@ def test_no_algorithm_leaks_more_than_it_claims(name: str, level: str, sampled: 
 
 @pytest.mark.slow
 def test_no_sound_mechanism_leaks_more_than_it_claims() -> None:
-    registry = len(audits.registry_problems())
-    mechanisms = audits.all_problems()[registry:]
-    assert {problem.name for problem in mechanisms} == {n for n in audits.MECHANISMS if "as_published" not in n}
+    registry = len(attack_problems.registry_problems())
+    mechanisms = attack_problems.all_problems()[registry:]
+    assert {problem.name for problem in mechanisms} == {
+        n for n in attack_problems.MECHANISMS if "as_published" not in n
+    }
     for problem in mechanisms:
         found = attack(problem, runs=100_000, confidence=FAMILY)
         assert not found.exceeded
@@ -190,31 +192,33 @@ def test_no_sound_mechanism_leaks_more_than_it_claims() -> None:
 @pytest.mark.slow
 def test_every_view_can_be_taken_and_stronger_views_see_more() -> None:
     found = {}
-    for level, views in audits.VIEWS.items():
+    for level, views in attack_problems.VIEWS.items():
         for view in views:
-            problem = audits.training_problem(FedAvg(), level, name="fedavg", view=view)
+            problem = attack_problems.training_problem(FedAvg(), level, name="fedavg", view=view)
             found[level, view] = attack(problem, runs=20_000, with_power=False)
             assert not found[level, view].exceeded
     assert found["example", "released_model"].lower_bound > found["example", "published"].lower_bound
     with pytest.raises(ValueError, match="released_model"):
-        audits.training_problem(FedAvg(), "client", name="fedavg", view="released_model")
+        attack_problems.training_problem(FedAvg(), "client", name="fedavg", view="released_model")
     with pytest.raises(ValueError, match="none"):
-        audits.training_problem(FedAvg(), "none", name="fedavg")
+        attack_problems.training_problem(FedAvg(), "none", name="fedavg")
 
 
 def test_one_run_bound_follows_its_theorem() -> None:
     """Guesses that are right like a coin of bias e/(1+e) are below epsilon 1 as often as promised."""
-    assert one_run.one_run_bound(50, 100, 1000, 0.0, 0.99) == 0
-    assert one_run.one_run_bound(100, 100, 1000, 1e-4, 0.99) < one_run.one_run_bound(100, 100, 1000, 0.0, 0.99)
+    assert one_run_audit.one_run_bound(50, 100, 1000, 0.0, 0.99) == 0
+    assert one_run_audit.one_run_bound(100, 100, 1000, 1e-4, 0.99) < one_run_audit.one_run_bound(
+        100, 100, 1000, 0.0, 0.99
+    )
     generator = np.random.default_rng(0)
     correct = generator.binomial(200, 1 / (1 + math.exp(-1)), 2000)
-    too_high = [c for c in set(correct.tolist()) if one_run.one_run_bound(c, 200, 1000, 0.0, 0.9) > 1]
+    too_high = [c for c in set(correct.tolist()) if one_run_audit.one_run_bound(c, 200, 1000, 0.0, 0.9) > 1]
     assert 0.02 < np.isin(correct, too_high).mean() <= 0.1 + 0.02
 
 
 @pytest.mark.slow
 def test_one_run_has_power_with_many_canaries() -> None:
-    found = one_run.gaussian_sum_in_one_run()
+    found = one_run_audit.gaussian_sum_in_one_run()
     assert not found.exceeded
     assert found.lower_bound > 1
     assert found.power >= 0.8
@@ -224,7 +228,11 @@ def test_pictures_are_well_formed() -> None:
     finding = attack(normal_problem(1.0, 1.0), runs=500, with_power=False)
     constant = replace(finding, scores=(np.zeros(5), np.zeros(5)), threshold=0.0)
     rows = [finding.record(), constant.record()]
-    for svg in (picture.two_worlds(finding), picture.two_worlds(constant), picture.claims_and_bounds(rows)):
+    for svg in (
+        attack_charts.two_worlds(finding),
+        attack_charts.two_worlds(constant),
+        attack_charts.claims_and_bounds(rows),
+    ):
         root = ElementTree.fromstring(svg)
         assert root.tag.endswith("svg")
         assert "nan" not in svg
@@ -250,7 +258,7 @@ def test_the_command_refutes_published_wishart_noise(tmp_path: Path) -> None:
 def test_the_command_attacks_everything_and_fails_when_a_claim_is_refuted() -> None:
     sound, broken = (replace(normal_problem(shift, 3.0), name=f"shift {shift}") for shift in (0.5, 4.0))
     for problems, passed in (([sound], True), ([sound, broken], False)):
-        with mock.patch.object(audits, "all_problems", lambda problems=problems: problems):
+        with mock.patch.object(attack_problems, "all_problems", lambda problems=problems: problems):
             code, found = invoke("--all", "--runs", "5000")
         assert found["passed"] is passed
         assert code == (0 if passed else 1)
@@ -258,10 +266,10 @@ def test_the_command_attacks_everything_and_fails_when_a_claim_is_refuted() -> N
 
 
 def test_everything_means_every_algorithm_and_level() -> None:
-    with mock.patch.object(audits, "training_problem", lambda *args, **options: (options["name"], args[1])):
-        assert set(audits.registry_problems()) == set(PAIRS)
+    with mock.patch.object(attack_problems, "training_problem", lambda *args, **options: (options["name"], args[1])):
+        assert set(attack_problems.registry_problems()) == set(PAIRS)
 
 
 def test_where_nothing_is_published_nothing_is_found() -> None:
-    found = attack(audits.training_problem(Local(), "client", name="local"), runs=2000)
+    found = attack(attack_problems.training_problem(Local(), "client", name="local"), runs=2000)
     assert (found.claim, found.lower_bound, found.power) == (0, 0, None)

@@ -11,21 +11,24 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from kinfolk import jobs, models, train, trees
-from kinfolk.building import as_sweep
+from kinfolk import models, trees
+from kinfolk.accounting.composition import BudgetError, epsilon
+from kinfolk.data import registry
 from kinfolk.data.federation import Federation, from_rows
-from kinfolk.deploy.randomness import fresh_meter, tape_shapes
-from kinfolk.experiment import Experiment, Phase, Training
-from kinfolk.fresh_noise import checked_for_release, tape_bytes, with_fresh_noise
-from kinfolk.privacy import exact
-from kinfolk.privacy.accounting import BudgetError, epsilon
+from kinfolk.deploy.round_noise import fresh_meter, tape_shapes
+from kinfolk.engines import resident
+from kinfolk.privacy import exact_noise
 from kinfolk.privacy.choice import NoisyMin
 from kinfolk.privacy.clipping import GRID_STEPS
-from kinfolk.privacy.gates import DataGate, Rows
+from kinfolk.privacy.gates import DataGate
 from kinfolk.privacy.levels import client_level, example_level
 from kinfolk.privacy.mechanisms import Cost, GaussianSum
 from kinfolk.privacy.release import PrivacyError, Tape, new_meter
-from kinfolk.simulation import engine
+from kinfolk.training import loop, prepare
+from kinfolk.training.build import as_sweep
+from kinfolk.training.experiment import Experiment, Phase, Training
+from kinfolk.training.noise_tape import checked_for_release, tape_bytes, with_fresh_noise
+from kinfolk.types import Rows
 
 
 def choices(scores: np.ndarray, noise: float, runs: int = 200_000, bound: float = 1.0) -> np.ndarray:
@@ -84,15 +87,15 @@ def experiment(**changes: object) -> Experiment:
 
 
 def test_clusters_are_found_and_choices_are_in_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(jobs.DATASETS, "synthetic_schools", lambda scaling, test_fraction, seed: clusters())
-    run = train.run(experiment(), tmp_path)
+    monkeypatch.setitem(registry.DATASETS, "synthetic_schools", lambda scaling, test_fraction, seed: clusters())
+    run = loop.run(experiment(), tmp_path)
     with np.load(run.public / "models.npz") as file:
         chosen, ids = np.sign(file["[0]['weights']"][:, 0, 0]), file["ids"]  # the clusters' slopes are opposite
     even = {int(c) for c, name in zip(chosen, ids, strict=True) if int(name[1]) % 2 == 0}
     odd = {int(c) for c, name in zip(chosen, ids, strict=True) if int(name[1]) % 2 == 1}
     assert len(even) == len(odd) == 1
     assert even != odd
-    averaged = train.run(experiment(phases=(Phase("fedavg", 30, {"step_size": 0.3}),)), tmp_path)
+    averaged = loop.run(experiment(phases=(Phase("fedavg", 30, {"step_size": 0.3}),)), tmp_path)
     assert run.metrics()[-1]["error"] < 0.5 * averaged.metrics()[-1]["error"]
     party = run.statement()["parties"][0]
     assert party["releases"] == {"choice": 5, "gradient": 60}
@@ -105,11 +108,11 @@ def test_choosing_too_often_is_refused_with_what_would_do() -> None:
         privacy=example_level(1.0, 1e-4, choice_epsilon=1.0), phases=(Phase("ifca", 30, {"choosing_rounds": 30}),)
     )
     with pytest.raises(BudgetError, match=r"30 private choices alone cost .* at most \d rounds"):
-        jobs.prepare(greedy, [data])
+        prepare.prepare(greedy, [data])
 
 
 def test_choices_are_free_at_client_level() -> None:
-    job = jobs.prepare(experiment(privacy=client_level(5.0, 1e-2)), [clusters()])
+    job = prepare.prepare(experiment(privacy=client_level(5.0, 1e-2)), [clusters()])
     assert set(job.costs()) == {"update", "mixture", "second_moment", "squares"}
     assert job.uses[0]["update"].sum() == 30
 
@@ -118,7 +121,7 @@ def exact_choices(scores: np.ndarray, noise: float, runs: int, bound: float = 1.
     """The same with exact noise."""
     mechanism = NoisyMin(jnp.float32(bound), jnp.float32(noise))
     units, mask = jnp.asarray(scores, jnp.float32), jnp.ones(len(scores), bool)
-    numbers = exact.integers(mechanism, np.array(noise), (runs, exact.width("choice", 1)))
+    numbers = exact_noise.integers(mechanism, np.array(noise), (runs, exact_noise.width("choice", 1)))
 
     def choose(integers: jax.Array) -> jax.Array:
         meter = replace(new_meter(jax.random.key(0), ("choice",)), tape=Tape({"choice": integers[None]}, "noise"))
@@ -144,7 +147,7 @@ def test_one_unit_moves_an_exact_choice_by_no_more_than_its_epsilon(odd: float) 
 
 def test_without_a_proposal_left_the_choice_does_not_depend_on_data() -> None:
     mechanism = NoisyMin(jnp.float32(1), jnp.float32(1e-3))
-    integers = jnp.zeros((1, exact.width("choice", 1)), jnp.int32).at[:, : exact.TRIALS].set(2)
+    integers = jnp.zeros((1, exact_noise.width("choice", 1)), jnp.int32).at[:, : exact_noise.TRIALS].set(2)
     meter = replace(new_meter(jax.random.key(0), ("choice",)), tape=Tape({"choice": integers}, "noise"))
     scores = jnp.array([[1.0, 0.0, 0.5]])  # the last is proposed all the time, and is not good enough
     best, meter = mechanism("choice", meter, lambda _, unit: unit, (), scores, jnp.ones(1, bool))
@@ -157,30 +160,30 @@ def test_without_a_proposal_left_the_choice_does_not_depend_on_data() -> None:
 
 
 def test_a_release_with_private_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(jobs.DATASETS, "synthetic_schools", lambda scaling, test_fraction, seed: clusters())
-    run = train.run(experiment(seed=None), tmp_path)
+    monkeypatch.setitem(registry.DATASETS, "synthetic_schools", lambda scaling, test_fraction, seed: clusters())
+    run = loop.run(experiment(seed=None), tmp_path)
     party = run.statement()["parties"][0]
     assert party["releases"] == {"choice": 5, "gradient": 60}
     assert party["epsilon"] <= 20.0
-    averaged = train.run(experiment(phases=(Phase("fedavg", 30, {"step_size": 0.3}),)), tmp_path)
+    averaged = loop.run(experiment(phases=(Phase("fedavg", 30, {"step_size": 0.3}),)), tmp_path)
     assert run.metrics()[-1]["error"] < 0.5 * averaged.metrics()[-1]["error"]
 
 
 def test_what_a_release_with_choices_needs() -> None:
     """Also where a choice is in the program and never made; and what its noise takes is counted."""
     never = experiment(seed=None, phases=(Phase("ifca", 4, {"choosing_rounds": 0}),))
-    checked_for_release(jobs.prepare(never, [clusters()]), 2)
-    job = jobs.prepare(experiment(seed=None), [clusters()])
-    assert tape_bytes(job) == 8 * 4 * (2 * exact.TRIALS + 2 * 3)  # a choice, and two gradients of three weights
+    checked_for_release(prepare.prepare(never, [clusters()]), 2)
+    job = prepare.prepare(experiment(seed=None), [clusters()])
+    assert tape_bytes(job) == 8 * 4 * (2 * exact_noise.TRIALS + 2 * 3)  # a choice, and two gradients of three weights
     tiny = experiment(seed=None, privacy=example_level(20.0, 1e-4, choice_epsilon=3e-5))
     with pytest.raises(PrivacyError, match="larger choice_epsilon"):
-        checked_for_release(jobs.prepare(tiny, [clusters()]), 2)
+        checked_for_release(prepare.prepare(tiny, [clusters()]), 2)
 
 
 def test_the_noise_of_a_release_is_each_mechanism_own() -> None:
     """Drawn for a run, and for a round of a federation."""
-    job = jobs.prepare(experiment(seed=None), [clusters()])
-    state = engine.start_all(job.plan, as_sweep(job.algorithms[0]), jax.random.key(0)[None])
+    job = prepare.prepare(experiment(seed=None), [clusters()])
+    state = resident.start_all(job.plan, as_sweep(job.algorithms[0]), jax.random.key(0)[None])
     drawn = with_fresh_noise(job, state, 5, 0, 0, (0, 5)).meters.tape
     mechanisms = {"choice": trees.row(job.terms.choice, 0), "gradient": trees.row(job.terms.data, 0)}
     own = fresh_meter(
@@ -189,9 +192,9 @@ def test_the_noise_of_a_release_is_each_mechanism_own() -> None:
     assert drawn is not None
     assert own.tape is not None
     for tape in (drawn, own.tape):
-        thresholds = np.asarray(tape.values["choice"])[..., exact.TRIALS :]
+        thresholds = np.asarray(tape.values["choice"])[..., exact_noise.TRIALS :]
         assert thresholds.mean() == pytest.approx(
-            exact.SCORE_STEPS * job.terms.choice.costs()[0].noise_multiplier, rel=0.2
+            exact_noise.SCORE_STEPS * job.terms.choice.costs()[0].noise_multiplier, rel=0.2
         )
     noise = np.asarray(own.tape.values["gradient"])
     assert noise.std() == pytest.approx(GRID_STEPS * job.terms.data.costs()[0].noise_multiplier, rel=0.2)

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from kinfolk import models, trees
-from kinfolk.algorithms.descend import descend
 from kinfolk.algorithms.fedavg import FedAvg
+from kinfolk.algorithms.local_steps import descend
 from kinfolk.algorithms.mean_regularized import MeanRegularized
-from kinfolk.privacy.check_all import small_rows, small_terms
-from kinfolk.privacy.checks import RoundCheck, check_round
-from kinfolk.privacy.flow import CLEAN, MARKED, ROWS, check
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.types import Model
+from kinfolk.verify.flow import CLEAN, MARKED, ROWS, check
+from kinfolk.verify.registry_check import small_rows, small_terms
+from kinfolk.verify.round_check import RoundCheck, check_round
 
 FEATURES = 3
 FROZEN = np.arange(4.0, dtype=np.float32)

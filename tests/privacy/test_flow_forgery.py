@@ -13,11 +13,11 @@ import pytest
 from kinfolk import models, trees
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.privacy import clipping
-from kinfolk.privacy.check_all import small_rows, small_terms
-from kinfolk.privacy.checks import RoundCheck, check_round
 from kinfolk.privacy.mechanisms import ExactSum, Sampling
 from kinfolk.privacy.release import PrivacyError, release
 from kinfolk.types import Model
+from kinfolk.verify.registry_check import small_rows, small_terms
+from kinfolk.verify.round_check import RoundCheck, check_round
 
 FEATURES = 3
 FROZEN = np.arange(4.0, dtype=np.float32)

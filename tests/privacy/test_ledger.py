@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk.privacy import accounting
-from kinfolk.privacy.ledger import RELEASED, SIMULATED, Allowance, Ledger, LedgerError, Line, read_lines
+from kinfolk.accounting import composition
+from kinfolk.accounting.ledger import RELEASED, SIMULATED, Allowance, Ledger, LedgerError, Line, read_lines
 from kinfolk.privacy.mechanisms import Cost
 
 COST = Cost("gaussian", 2.0, 0.1)
@@ -28,7 +28,7 @@ def test_lines_survive_and_add_up(tmp_path: Path) -> None:
     with Ledger(tmp_path / "l.jsonl") as again:
         assert [(x.party, x.uses) for x in again.lines] == [("a", 10), ("b", 3), ("a", 10)]
         assert again.uses("r1") == {("a", "gradient"): 20, ("b", "gradient"): 3}
-        assert again.epsilon("a", "d", "example", 1e-5) == accounting.epsilon([(COST, 20)], 1e-5)
+        assert again.epsilon("a", "d", "example", 1e-5) == composition.epsilon([(COST, 20)], 1e-5)
         assert again.epsilon("nobody", "d", "example", 1e-5) == 0
     assert read_lines(tmp_path / "l.jsonl") == again.lines
 
@@ -36,13 +36,13 @@ def test_lines_survive_and_add_up(tmp_path: Path) -> None:
 def test_units_and_data_sets_are_kept_apart(tmp_path: Path) -> None:
     with Ledger(tmp_path / "l.jsonl") as ledger:
         ledger.charge([line(), line(unit="client"), line(data="other")])
-        assert ledger.epsilon("a", "d", "example", 1e-5) == accounting.epsilon([(COST, 10)], 1e-5)
+        assert ledger.epsilon("a", "d", "example", 1e-5) == composition.epsilon([(COST, 10)], 1e-5)
 
 
 def test_a_second_run_is_composed_by_the_filter(tmp_path: Path) -> None:
     with Ledger(tmp_path / "l.jsonl") as ledger:
         ledger.charge([line(), line(run="r2")])
-        assert ledger.epsilon("a", "d", "example", 1e-5) == accounting.epsilon([(COST, 20)], 1e-5, adaptive=True)
+        assert ledger.epsilon("a", "d", "example", 1e-5) == composition.epsilon([(COST, 20)], 1e-5, adaptive=True)
 
 
 @pytest.mark.parametrize("change", ["value", "removed", "reordered"])
@@ -99,7 +99,7 @@ def test_simulated_and_real_noise_are_never_in_one_ledger(tmp_path: Path) -> Non
 
 
 def test_a_budget_is_refused_before_it_is_spent(tmp_path: Path) -> None:
-    spent = accounting.epsilon([(COST, 20)], 1e-5)
+    spent = composition.epsilon([(COST, 20)], 1e-5)
     planned = {"a": [("r1", COST, 10)]}
     with Ledger(tmp_path / "l.jsonl") as ledger:
         ledger.charge([line()])

@@ -9,15 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import train
-from kinfolk.experiment import Experiment, Phase
-from kinfolk.jobs import prepare
-from kinfolk.privacy import accounting, budgets, clipping, correlated
-from kinfolk.privacy.budgets import Case
-from kinfolk.privacy.ledger import read_lines
+from kinfolk.accounting import composition, noise_for_budget
+from kinfolk.accounting.ledger import read_lines
+from kinfolk.accounting.noise_for_budget import Case
+from kinfolk.privacy import clipping, correlated_noise
 from kinfolk.privacy.levels import client_level, example_level
 from kinfolk.privacy.mechanisms import AdaptiveSum, ExactSum, Sampling
 from kinfolk.privacy.release import Cost, PrivacyError, new_meter
+from kinfolk.training import loop
+from kinfolk.training.experiment import Experiment, Phase
+from kinfolk.training.prepare import prepare
 
 ROWS = clipping.rows(lambda _, unit: unit)
 
@@ -35,7 +36,7 @@ def test_noise_shares_are_accounted_round_by_round(tmp_path: Path) -> None:
     level = client_level(epsilon=4, delta=1e-3, noise_power=0.4, clip_factor=0.9)
     experiment = Experiment(seed=0, privacy=level, phases=(Phase("fedavg", 6),))
     job = prepare(experiment)
-    run = train.run(experiment, tmp_path)
+    run = loop.run(experiment, tmp_path)
     noise = [line.cost.noise_multiplier for line in read_lines(run.public / "ledger.jsonl")]
     assert len(noise) == 6
     np.testing.assert_allclose(np.array(noise) / noise[0], (np.arange(6) + 1.0) ** -0.4, rtol=1e-6)
@@ -51,11 +52,11 @@ def test_noise_shares_are_accounted_round_by_round(tmp_path: Path) -> None:
 def test_shares_of_unequal_rounds_add_inverse_variances() -> None:
     even = Case(2.0, 1e-5, 10)
     uneven = replace(even, factors=((0.5, 5), (2.0, 5)))
-    (z,) = budgets.noise_multipliers([even])
-    (other,) = budgets.noise_multipliers([uneven])
+    (z,) = noise_for_budget.noise_multipliers([even])
+    (other,) = noise_for_budget.noise_multipliers([uneven])
     assert other == pytest.approx(z * np.sqrt((5 / 0.25 + 5 / 4) / 10), rel=1e-4)
     sampled = replace(uneven, rate=0.1)
-    (third,) = budgets.noise_multipliers([sampled])
+    (third,) = noise_for_budget.noise_multipliers([sampled])
     assert 0.998 * 2 <= sampled.spent(third) <= 2.0
 
 
@@ -63,7 +64,7 @@ def test_shares_of_unequal_rounds_add_inverse_variances() -> None:
 def test_a_release_with_a_schedule_draws_noise_of_each_rounds_size(tmp_path: Path) -> None:
     """The noise on the tape must be that of the round: the mean moves by noise alone when nobody has a say."""
     level = client_level(epsilon=0.05, delta=1e-3, noise_factor=0.25)
-    run = train.run(Experiment(privacy=level, phases=(Phase("fedavg", 4),)), tmp_path)
+    run = loop.run(Experiment(privacy=level, phases=(Phase("fedavg", 4),)), tmp_path)
     steps = [np.load(run.public / "shared" / f"{n:06d}.npz") for n in range(1, 5)]
     sizes = [np.abs(b["[0]['weights']"] - a["[0]['weights']"]).mean() for a, b in itertools.pairwise(steps)]
     assert sizes[0] > 1.5 * sizes[1] > 2 * sizes[2]
@@ -128,13 +129,13 @@ def test_adaptive_clipping_costs_what_fixed_clipping_costs_and_passes_the_checks
     level = client_level(epsilon=4, delta=1e-3, clip=20.0)
     fixed = Experiment(seed=0, privacy=level, phases=(Phase("fedavg", 8),))
     moving = replace(fixed, privacy=replace(level, clip_quantile=0.5))
-    one, other = train.run(fixed, tmp_path), train.run(moving, tmp_path)
+    one, other = loop.run(fixed, tmp_path), loop.run(moving, tmp_path)
     assert one.statement()["epsilon"] == other.statement()["epsilon"]
     assert other.metrics()[-1]["error"] < one.metrics()[-1]["error"], "the clip was far too wide"
     job = prepare(moving)
     for check in job.checks:
         check.require()
-    released = train.run(replace(moving, seed=None), tmp_path)
+    released = loop.run(replace(moving, seed=None), tmp_path)
     assert released.statement()["epsilon"] <= 4
 
 
@@ -143,29 +144,29 @@ def test_adaptive_clipping_costs_what_fixed_clipping_costs_and_passes_the_checks
 
 def test_sensitivity_of_turns_agrees_with_jax_privacy_and_the_known_value() -> None:
     toeplitz = pytest.importorskip("jax_privacy.matrix_factorization.toeplitz")
-    coefficients = correlated.strategy(128, 8)
+    coefficients = correlated_noise.strategy(128, 8)
     assert np.linalg.norm(coefficients) == pytest.approx(1, rel=1e-5)
-    assert correlated.sensitivity(coefficients, 64, 16) ** 2 == pytest.approx(4.0, rel=1e-3)
+    assert correlated_noise.sensitivity(coefficients, 64, 16) ** 2 == pytest.approx(4.0, rel=1e-3)
     for steps, period in ((20, 3), (33, 8), (10, 1), (7, 9)):
         with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
             theirs = toeplitz.minsep_sensitivity_squared(jnp.asarray(coefficients), min_sep=period, n=steps)
-        assert correlated.sensitivity(coefficients, steps, period) ** 2 == pytest.approx(float(theirs), rel=1e-3)
+        assert correlated_noise.sensitivity(coefficients, steps, period) ** 2 == pytest.approx(float(theirs), rel=1e-3)
 
 
 def test_the_noise_is_the_inverse_strategy_applied_to_independent_noise() -> None:
     pytest.importorskip("jax_privacy")
-    steps, coefficients = 6, correlated.strategy(6, 3)
-    inverse = correlated.inverse(coefficients, steps)
+    steps, coefficients = 6, correlated_noise.strategy(6, 3)
+    inverse = correlated_noise.inverse(coefficients, steps)
     matrix = np.array([[coefficients[i - j] if 0 <= i - j < 3 else 0 for j in range(steps)] for i in range(steps)])
     np.testing.assert_allclose(
         matrix @ np.array([[inverse[i - j] if i >= j else 0 for j in range(steps)] for i in range(steps)]),
         np.eye(steps),
         atol=1e-9,
     )
-    mechanism = correlated.CorrelatedSum(
+    mechanism = correlated_noise.CorrelatedSum(
         jnp.float32(2),
         jnp.float32(1.5),
-        correlated.Turns(jnp.float32(1)),
+        correlated_noise.Turns(jnp.float32(1)),
         jnp.asarray(inverse, jnp.float32),
         jnp.float32(1),
         jnp.float32(steps),
@@ -184,8 +185,13 @@ def test_the_noise_is_the_inverse_strategy_applied_to_independent_noise() -> Non
 
 
 def test_a_step_beyond_the_account_is_not_a_number() -> None:
-    mechanism = correlated.CorrelatedSum(
-        jnp.float32(1), jnp.float32(1), correlated.Turns(jnp.float32(1)), jnp.ones(3), jnp.float32(1), jnp.float32(1)
+    mechanism = correlated_noise.CorrelatedSum(
+        jnp.float32(1),
+        jnp.float32(1),
+        correlated_noise.Turns(jnp.float32(1)),
+        jnp.ones(3),
+        jnp.float32(1),
+        jnp.float32(1),
     )
     meter = new_meter(jax.random.key(0), ("sum",))
     first, meter = mechanism("sum", meter, ROWS, (), jnp.zeros((2, 1)), jnp.ones(2, bool))
@@ -195,7 +201,7 @@ def test_a_step_beyond_the_account_is_not_a_number() -> None:
 
 
 def test_units_take_turns() -> None:
-    turns = correlated.Turns(jnp.float32(3))
+    turns = correlated_noise.Turns(jnp.float32(3))
     seen = np.stack([np.asarray(turns.present(jnp.int32(t), jnp.ones(7, bool))) for t in range(6)])
     assert (seen.sum(axis=0) == 2).all()
     assert (seen[:3] == seen[3:]).all()
@@ -210,24 +216,24 @@ def test_a_run_with_correlated_noise_pays_once_at_the_start(unit: str, tmp_path:
     cohort = {} if unit == "example" else {"cohort": 15.0}
     level = make(epsilon=3, delta=1e-4, noise_bands=4, **cohort)
     experiment = Experiment(seed=0, privacy=level, phases=(Phase("fedavg", 8),))
-    run = train.run(experiment, tmp_path)
+    run = loop.run(experiment, tmp_path)
     assert run.statement()["epsilon"] == pytest.approx(3, rel=1e-3)
     assert run.statement()["epsilon"] <= 3
     lines = read_lines(run.public / "ledger.jsonl")
     party = lines[0].party
-    first = accounting.epsilon(accounting.by_run([(x.run, x.cost, x.uses) for x in lines[:1]]), 1e-4)
+    first = composition.epsilon(composition.by_run([(x.run, x.cost, x.uses) for x in lines[:1]]), 1e-4)
     everything = [(x.run, x.cost, x.uses) for x in lines if x.party == party]
-    assert first == pytest.approx(accounting.epsilon(accounting.by_run(everything), 1e-4))
+    assert first == pytest.approx(composition.epsilon(composition.by_run(everything), 1e-4))
     with pytest.raises(PrivacyError, match="no exact noise yet"):
-        train.run(replace(experiment, seed=None), tmp_path)
+        loop.run(replace(experiment, seed=None), tmp_path)
 
 
 def test_two_half_finished_runs_with_correlated_noise_pay_twice() -> None:
     cost = Cost("gaussian", 2.0, covers=10)
-    once = accounting.epsilon(accounting.by_run([("a", cost, 4)]), 1e-5)
-    twice = accounting.epsilon(accounting.by_run([("a", cost, 4), ("b", cost, 4)]), 1e-5)
-    assert once == accounting.epsilon([(Cost("gaussian", 2.0), 1)], 1e-5)
-    assert twice == accounting.epsilon([(Cost("gaussian", 2.0), 2)], 1e-5)
+    once = composition.epsilon(composition.by_run([("a", cost, 4)]), 1e-5)
+    twice = composition.epsilon(composition.by_run([("a", cost, 4), ("b", cost, 4)]), 1e-5)
+    assert once == composition.epsilon([(Cost("gaussian", 2.0), 1)], 1e-5)
+    assert twice == composition.epsilon([(Cost("gaussian", 2.0), 2)], 1e-5)
 
 
 @pytest.mark.slow
@@ -237,7 +243,7 @@ def test_what_does_not_go_together_is_refused() -> None:
             client_level(epsilon=1, **options)
     with pytest.raises(ValueError, match="level='client'"):
         example_level(epsilon=1, clip_quantile=0.5)
-    with pytest.raises(accounting.BudgetError, match="one release in every round"):
+    with pytest.raises(composition.BudgetError, match="one release in every round"):
         prepare(
             Experiment(
                 seed=0,

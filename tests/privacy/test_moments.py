@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from jax import Array
 from scipy import stats
 
-from kinfolk.privacy import accounting, budgets, clipping, exact, moments
+from kinfolk.accounting import composition, noise_for_budget
+from kinfolk.privacy import clipping, moments
+from kinfolk.privacy import exact_noise as exact
 from kinfolk.privacy.choice import NoisyMin
 from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.privacy.gates import SECOND_MOMENT, SQUARES, Inbox
@@ -153,13 +155,13 @@ def test_exact_noise_follows_the_mechanism_and_has_its_limits() -> None:
 def test_laplace_and_group_costs() -> None:
     """A single release is pure epsilon: never more, and hardly less at a small delta."""
     for relation, distance in (("zero_out", 1), ("replace_one", 2)):
-        cost = Cost("laplace", budgets.laplace_multiplier(0.5, 1, relation), relation=relation)
+        cost = Cost("laplace", noise_for_budget.laplace_multiplier(0.5, 1, relation), relation=relation)
         assert cost.noise_multiplier == pytest.approx(2 * distance)
-        assert 0.499 < accounting.epsilon([(cost, 1)], 1e-6) <= 0.5
-    assert accounting.epsilon([(Cost("laplace", 8.0), 4)], 1e-9) <= 0.5
+        assert 0.499 < composition.epsilon([(cost, 1)], 1e-6) <= 0.5
+    assert composition.epsilon([(Cost("laplace", 8.0), 4)], 1e-9) <= 0.5
     three, one = Cost("gaussian", 9.0, group=3), Cost("gaussian", 3.0)
-    assert accounting.epsilon([(three, 2)], 1e-5) == pytest.approx(accounting.epsilon([(one, 2)], 1e-5))
+    assert composition.epsilon([(three, 2)], 1e-5) == pytest.approx(composition.epsilon([(one, 2)], 1e-5))
     mixed = [(Cost("laplace", 4.0), 1), (Cost("gaussian", 4.0, group=2), 1)]
-    assert accounting.epsilon(mixed, 1e-5) > accounting.epsilon(mixed[:1], 1e-5)
-    with pytest.raises(accounting.BudgetError, match="group=2"):
-        accounting.epsilon([(Cost("gaussian", 4.0, 0.5, group=2), 1)], 1e-5)
+    assert composition.epsilon(mixed, 1e-5) > composition.epsilon(mixed[:1], 1e-5)
+    with pytest.raises(composition.BudgetError, match="group=2"):
+        composition.epsilon([(Cost("gaussian", 4.0, 0.5, group=2), 1)], 1e-5)

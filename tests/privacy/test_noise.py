@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from kinfolk.privacy import noise
-from kinfolk.privacy.noise import geometric, rounded_laplace, rounded_normal, uniform
+from kinfolk.privacy import exact_samplers
+from kinfolk.privacy.exact_samplers import geometric, rounded_laplace, rounded_normal, uniform
 
 SIGN = 2**63
 
@@ -76,9 +76,9 @@ def test_moments_at_a_large_scale() -> None:
 
 def test_every_entry_has_its_own_scale() -> None:
     scales = np.array([[0.01], [10.0], [1e6]])
-    draws = rounded_normal(scales, (3, 2 * noise.BATCH + 5), seeded(3))
+    draws = rounded_normal(scales, (3, 2 * exact_samplers.BATCH + 5), seeded(3))
     assert draws.dtype == np.int32
-    assert draws.shape == (3, 2 * noise.BATCH + 5)
+    assert draws.shape == (3, 2 * exact_samplers.BATCH + 5)
     assert not draws[0].any()
     assert draws[1:].std(axis=1) == pytest.approx([np.sqrt(100 + 1 / 12), 1e6], rel=0.01)
 
@@ -88,7 +88,9 @@ def test_shapes(shape: int | tuple[int, ...]) -> None:
     assert rounded_normal(1e4, shape).shape == np.empty(shape).shape
 
 
-@pytest.mark.parametrize("j", [1, 2, 3, 77, noise.SMALL - 1, noise.SMALL, noise.SMALL + 1, 10**9, 10**11])
+@pytest.mark.parametrize(
+    "j", [1, 2, 3, 77, exact_samplers.SMALL - 1, exact_samplers.SMALL, exact_samplers.SMALL + 1, 10**9, 10**11]
+)
 @pytest.mark.parametrize("scale", [0.02, 1.7, 65536 * 5.0, 1.7e8])
 @pytest.mark.parametrize("sign", [0, SIGN])
 def test_tails_are_there(j: int, scale: float, sign: int) -> None:
@@ -141,9 +143,15 @@ def test_samples_agree_with_mpmath() -> None:
 def test_bounds_hold_to_the_last_bits_of_float64() -> None:
     """On a grid as fine as float64 itself, so that a bound that is a little too narrow shows."""
     generator = random.Random(5)
-    j = [noise.SMALL, 2**63 - 1, 2**63 - 2, 2**63 - 1025, *(int(2 ** generator.uniform(20, 63)) for _ in range(600))]
+    j = [
+        exact_samplers.SMALL,
+        2**63 - 1,
+        2**63 - 2,
+        2**63 - 1025,
+        *(int(2 ** generator.uniform(20, 63)) for _ in range(600)),
+    ]
     grid = 2.0**48
-    low, high = noise._bounds(noise.NORMAL, np.full(len(j), grid), np.array(j), 1)
+    low, high = exact_samplers._bounds(exact_samplers.NORMAL, np.full(len(j), grid), np.array(j), 1)
     with mpmath.workdps(50):
         for least, largest, number in zip(low.tolist(), high.tolist(), j, strict=True):
             at_most, at_least = (grid * magnitude(mpmath.ldexp(k, -64)) for k in (number, number + 1))
@@ -155,7 +163,7 @@ def test_ndtri_is_as_accurate_as_assumed() -> None:
     u = np.concatenate([2.0 ** -np.linspace(1.001, 44, 500), 0.5 - 2.0 ** -np.linspace(3, 50, 100)])
     with mpmath.workdps(50):
         for each, x in zip(u.tolist(), (-special.ndtri(u)).tolist(), strict=True):
-            assert abs(x / magnitude(mpmath.mpf(each)) - 1) < noise.RELATIVE_ERROR / 20
+            assert abs(x / magnitude(mpmath.mpf(each)) - 1) < exact_samplers.RELATIVE_ERROR / 20
 
 
 def test_seeds_have_no_say() -> None:

@@ -17,14 +17,15 @@ from jax import Array
 from scipy import stats
 
 from kinfolk import models, trees
-from kinfolk.privacy import accounting, clipping
-from kinfolk.privacy.attack import at_most
+from kinfolk.accounting import composition
+from kinfolk.privacy import clipping
 from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.privacy.gates import Inbox
 from kinfolk.privacy.mechanisms import ExactSum, GaussianSum, Sampling
 from kinfolk.privacy.release import Tape, new_meter
-from kinfolk.privacy.wishart import SECOND_MOMENT, SymmetricGaussian, matrix_of, outer_vector
 from kinfolk.types import Model
+from kinfolk.verify.attack import at_most
+from kinfolk.verify.covariance_mechanisms import SECOND_MOMENT, SymmetricGaussian, matrix_of, outer_vector
 
 UNITS, WIDTH = 4, 5
 search = settings(max_examples=80, deadline=None, database=None, derandomize=True)
@@ -221,7 +222,7 @@ def test_what_overflows_a_batch_is_left_out_as_often_as_is_charged() -> None:
     for coins, places_taken, real in zip(chosen[:500], index[:500], filled[:500], strict=True):
         assert places_taken[real].tolist() == np.flatnonzero(coins)[:capacity].tolist()
     full = int((np.delete(chosen, 3, axis=1).sum(axis=1) >= capacity).sum())
-    charged = accounting.overflow_probability(size, rate, capacity)
+    charged = composition.overflow_probability(size, rate, capacity)
     assert full / draws == pytest.approx(charged, rel=0.05)
     kept = np.array([3 in places_taken[real] for places_taken, real in zip(index, filled, strict=True)])
     last = np.array([size - 1 in places_taken[real] for places_taken, real in zip(index, filled, strict=True)])
@@ -232,9 +233,9 @@ def test_what_overflows_a_batch_is_left_out_as_often_as_is_charged() -> None:
 
 def test_capacity_keeps_overflow_to_a_thousandth_of_delta() -> None:
     for size, rate, uses, delta in ((50, 0.1, 100, 1e-5), (1000, 0.01, 1000, 1e-6), (8, 0.5, 3, 1e-2)):
-        capacity = accounting.capacity(size, rate, uses, delta)
-        assert capacity == size or uses * accounting.overflow_probability(size, rate, capacity) <= 1e-3 * delta
-        assert capacity == 1 or uses * accounting.overflow_probability(size, rate, capacity - 1) > 1e-3 * delta
+        capacity = composition.capacity(size, rate, uses, delta)
+        assert capacity == size or uses * composition.overflow_probability(size, rate, capacity) <= 1e-3 * delta
+        assert capacity == 1 or uses * composition.overflow_probability(size, rate, capacity - 1) > 1e-3 * delta
 
 
 def noise_of(mechanism: GaussianSum, kind: str, uses: int, count: int) -> np.ndarray:

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from kinfolk.privacy import accounting, budgets
-from kinfolk.privacy.accounting import BudgetError
-from kinfolk.privacy.budgets import Case
+from kinfolk.accounting import composition, noise_for_budget
+from kinfolk.accounting.composition import BudgetError
+from kinfolk.accounting.noise_for_budget import Case
 from kinfolk.privacy.mechanisms import Cost
 
 Loss = tuple[np.ndarray, np.ndarray]
@@ -100,7 +100,7 @@ SAMPLED = [
 
 @pytest.mark.parametrize(("z", "rate", "uses", "delta", "documented"), SAMPLED)
 def test_sampled_gaussian(z: float, rate: float, uses: int, delta: float, documented: float) -> None:
-    found = accounting.epsilon([(Cost("gaussian", z, rate), uses)], delta)
+    found = composition.epsilon([(Cost("gaussian", z, rate), uses)], delta)
     own = second_epsilon([(Cost("gaussian", z, rate), uses)], delta)
     assert found == pytest.approx(own, rel=3e-3)
     assert found >= own * (1 - 2e-4), "the account must err on the safe side"
@@ -109,36 +109,36 @@ def test_sampled_gaussian(z: float, rate: float, uses: int, delta: float, docume
 
 def test_renyi_accounts_are_above_the_tight_value() -> None:
     charges = [(Cost("gaussian", 1.0, 0.01), 1000)]
-    plain = accounting._rdp(charges, 1e-5)
+    plain = composition._rdp(charges, 1e-5)
     assert plain == pytest.approx(2.1014, abs=2e-3)
-    assert accounting.epsilon(charges, 1e-5, adaptive=True) >= plain > second_epsilon(charges, 1e-5)
+    assert composition.epsilon(charges, 1e-5, adaptive=True) >= plain > second_epsilon(charges, 1e-5)
 
 
 @pytest.mark.parametrize(("z", "uses", "delta"), [(2.0, 1, 1e-5), (1.0, 10, 1e-6), (30.0, 400, 1e-3)])
 @pytest.mark.parametrize(("relation", "distance"), [("zero_out", 1), ("replace_one", 2)])
 def test_without_sampling_the_closed_form(z: float, uses: int, delta: float, relation: str, distance: int) -> None:
-    found = accounting.epsilon([(Cost("gaussian", z, 1.0, relation), uses)], delta)
+    found = composition.epsilon([(Cost("gaussian", z, 1.0, relation), uses)], delta)
     assert plain_delta(distance * math.sqrt(uses) / z, found) == pytest.approx(delta, rel=1e-4)
 
 
 def test_documented_gaussian_values_of_the_two_relations() -> None:
-    assert accounting.epsilon([(Cost("gaussian", 2.0), 1)], 1e-5) == pytest.approx(1.993, abs=1e-3)
-    assert accounting.epsilon([(Cost("gaussian", 2.0, 1.0, "replace_one"), 1)], 1e-5) == pytest.approx(4.377, abs=1e-3)
+    assert composition.epsilon([(Cost("gaussian", 2.0), 1)], 1e-5) == pytest.approx(1.993, abs=1e-3)
+    assert composition.epsilon([(Cost("gaussian", 2.0, 1.0, "replace_one"), 1)], 1e-5) == pytest.approx(4.377, abs=1e-3)
 
 
 @pytest.mark.parametrize(("z", "rate", "uses"), [(1.0, 0.1, 10), (2.0, 0.3, 20)])
 def test_sampled_replace_one(z: float, rate: float, uses: int) -> None:
     charges = [(Cost("gaussian", z, rate, "replace_one"), uses)]
     own = second_epsilon(charges, 1e-5)
-    assert accounting.epsilon(charges, 1e-5) == pytest.approx(own, rel=3e-3)
-    assert accounting.epsilon(charges, 1e-5, adaptive=True) > own
+    assert composition.epsilon(charges, 1e-5) == pytest.approx(own, rel=3e-3)
+    assert composition.epsilon(charges, 1e-5, adaptive=True) > own
     assert own > second_epsilon([(Cost("gaussian", z, rate), uses)], 1e-5)
 
 
 def test_private_choices_beside_sampled_noise() -> None:
     """Above every exponential mechanism of that range, below what any pure release would cost."""
     noise = [(Cost("gaussian", 1.0, 0.01), 1000)]
-    found = accounting.epsilon([*noise, (Cost("choice", 1 / 0.1), 20)], 1e-5)
+    found = composition.epsilon([*noise, (Cost("choice", 1 / 0.1), 20)], 1e-5)
     assert found == pytest.approx(2.2945, abs=6e-3)
     for largest in (0.02, 0.05, 0.08):
         assert second_epsilon(noise, 1e-5, [(choice_losses(0.1, largest), 20)]) <= found
@@ -148,28 +148,28 @@ def test_private_choices_beside_sampled_noise() -> None:
 
 
 def test_unequal_rounds_share_inverse_variances() -> None:
-    found = accounting.epsilon([(Cost("gaussian", 2.0), 3), (Cost("gaussian", 5.0), 7)], 1e-5)
+    found = composition.epsilon([(Cost("gaussian", 2.0), 3), (Cost("gaussian", 5.0), 7)], 1e-5)
     assert plain_delta(math.sqrt(3 / 4 + 7 / 25), found) == pytest.approx(1e-5, rel=1e-4)
 
 
 def test_overflow_comes_out_of_delta() -> None:
     overflow = 4e-7
-    found = accounting.epsilon([(Cost("gaussian", 3.0, delta=overflow), 10)], 1e-5)
+    found = composition.epsilon([(Cost("gaussian", 3.0, delta=overflow), 10)], 1e-5)
     assert plain_delta(math.sqrt(10) / 3, found) == pytest.approx(1e-5 - 10 * overflow, rel=1e-4)
-    assert accounting.epsilon([(Cost("gaussian", 3.0, delta=2e-6), 10)], 1e-5) == math.inf
+    assert composition.epsilon([(Cost("gaussian", 3.0, delta=2e-6), 10)], 1e-5) == math.inf
 
 
 @pytest.mark.parametrize(("epsilon", "rate", "uses", "delta"), [(1.0, 0.05, 50, 1e-5), (3.0, 0.5, 6, 1e-2)])
 def test_calibrated_noise_meets_its_budget_and_wastes_little(
     epsilon: float, rate: float, uses: int, delta: float
 ) -> None:
-    (z,) = budgets.noise_multipliers([Case(epsilon, delta, uses, rate)])
+    (z,) = noise_for_budget.noise_multipliers([Case(epsilon, delta, uses, rate)])
     spent = second_epsilon([(Cost("gaussian", z, rate), uses)], delta)
     assert epsilon * (1 - 5e-3) <= spent <= epsilon * (1 + 5e-4)
 
 
 def test_what_has_no_account_is_refused() -> None:
     with pytest.raises(BudgetError, match="wishart"):
-        accounting.epsilon([(Cost("wishart_as_published", 1.0), 1)], 1e-5)
+        composition.epsilon([(Cost("wishart_as_published", 1.0), 1)], 1e-5)
     with pytest.raises(BudgetError, match="relation"):
-        accounting.epsilon([(Cost("gaussian", 1.0), 1), (Cost("gaussian", 1.0, 1.0, "replace_one"), 1)], 1e-5)
+        composition.epsilon([(Cost("gaussian", 1.0), 1), (Cost("gaussian", 1.0, 1.0, "replace_one"), 1)], 1e-5)

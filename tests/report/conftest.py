@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk import Experiment, Phase, client_level, example_level, jobs, none, run
-from kinfolk.data.synthetic import synthetic_schools
-from kinfolk.runs import Run
+from kinfolk import Experiment, Phase, client_level, example_level, none, run
+from kinfolk.data import registry
+from kinfolk.data.sets.synthetic import synthetic_schools
+from kinfolk.training.run_directory import Run
 
 SMALL = {"clients": 12, "features": 2, "least": 10, "most": 40}
 PERSONAL = Experiment(
@@ -50,7 +51,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         experiment = EXPERIMENTS[name]
         ledger = where / "released.jsonl" if experiment.seed is None else None
         with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(jobs.DATASETS, "synthetic_schools", lambda scaling, **o: synthetic_schools(**SMALL, **o))
+            patch.setitem(registry.DATASETS, "synthetic_schools", lambda scaling, **o: synthetic_schools(**SMALL, **o))
             return run(experiment, where, ledger=ledger)
 
     return find

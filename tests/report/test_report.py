@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinfolk.privacy import accounting
-from kinfolk.privacy.ledger import read_lines
+from kinfolk.accounting import composition
+from kinfolk.accounting.ledger import read_lines
 from kinfolk.report import pdf, write_report
 from kinfolk.report.build import build
 from kinfolk.report.checking import chained
 from kinfolk.report.content import Chart
 from kinfolk.report.page import page
 from kinfolk.report.reading import read
-from kinfolk.runs import Run, RunError
+from kinfolk.training.run_directory import Run, RunError
 
 EXTERNAL = re.compile(r"""(?:src|href|action)=["'](?!\#|data:)|@import|url\(|https?://|fetch\(|XMLHttp|import\(""")
 
@@ -85,7 +85,7 @@ def test_epsilon_over_rounds_comes_from_the_ledger_and_ends_at_the_statement(tra
     middle = found.rounds[3]
     paid = [x for x in read_lines(one.public / "ledger.jsonl") if x.party == found.party and x.rounds[1] <= middle]
     (delta,) = {p["delta"] for p in one.statement()["parties"] if p["party"] == found.party}
-    assert found.epsilons[3] == accounting.epsilon([(x.cost, x.uses) for x in paid], delta)
+    assert found.epsilons[3] == composition.epsilon([(x.cost, x.uses) for x in paid], delta)
 
 
 @pytest.mark.slow

@@ -8,19 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kinfolk.theory import mean_estimation as me
+from kinfolk.theory import mean_estimation
 from kinfolk.theory.tuning import noise_for
 
-TABLE = me.Problem(clients=20, examples=200, sigma=0.4, tau=0.08, noise=14.567)
+TABLE = mean_estimation.Problem(clients=20, examples=200, sigma=0.4, tau=0.08, noise=14.567)
 
 
-def simulated(problem: me.Problem, strength: float, runs: int = 40_000, seed: int = 0) -> float:
+def simulated(problem: mean_estimation.Problem, strength: float, runs: int = 40_000, seed: int = 0) -> float:
     """Mean squared error over all clients, from raw examples' means."""
     generator = np.random.default_rng(seed)
     truth = 0.3 + problem.tau * generator.normal(size=(runs, problem.clients))
     sampling = problem.sigma / math.sqrt(problem.examples) * generator.normal(size=truth.shape)
     private = problem.noise / problem.examples * generator.normal(size=truth.shape)
-    return float(np.mean((me.regularised(truth + sampling + private, strength) - truth) ** 2))
+    return float(np.mean((mean_estimation.regularised(truth + sampling + private, strength) - truth) ** 2))
 
 
 @pytest.mark.parametrize("tau", [0.03, 0.08, 0.2])
@@ -47,15 +47,15 @@ def test_cost_of_privacy_is_the_difference_to_no_noise() -> None:
 
 def test_own_share_is_what_regularising_does() -> None:
     estimates = np.array([1.0, 0.0, 0.0, 0.0])
-    assert me.regularised(estimates, 3.0)[0] == pytest.approx(me.own_share(3.0, 4))
+    assert mean_estimation.regularised(estimates, 3.0)[0] == pytest.approx(mean_estimation.own_share(3.0, 4))
 
 
 def test_edges() -> None:
     assert replace(TABLE, tau=0.0).best_strength == math.inf
-    assert me.Problem(3, 10, 0.0, 0.1).best_error == 0
+    assert mean_estimation.Problem(3, 10, 0.0, 0.1).best_error == 0
     assert replace(TABLE, tau=0.0).gain_over_averaging == 0
     with pytest.raises(ValueError, match="sigma=-1"):
-        me.Problem(3, 10, -1.0, 0.1)
+        mean_estimation.Problem(3, 10, -1.0, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -83,20 +83,20 @@ def world(between: float, runs: int, seed: int) -> tuple[np.ndarray, np.ndarray]
 @pytest.mark.parametrize("between", [0.0005, 0.01, 0.2])
 def test_silo_specific_error(between: float) -> None:
     truth, estimates = world(between, 60_000, 1)
-    found = ((me.shrunk(estimates, VARIANCES, between) - truth) ** 2).mean(axis=0)
-    np.testing.assert_allclose(found, me.shrunk_error(VARIANCES, between), rtol=0.03)
-    one = [np.mean((me.regularised(estimates, s) - truth) ** 2) for s in np.geomspace(1e-3, 1e3, 40)]
+    found = ((mean_estimation.shrunk(estimates, VARIANCES, between) - truth) ** 2).mean(axis=0)
+    np.testing.assert_allclose(found, mean_estimation.shrunk_error(VARIANCES, between), rtol=0.03)
+    one = [np.mean((mean_estimation.regularised(estimates, s) - truth) ** 2) for s in np.geomspace(1e-3, 1e3, 40)]
     assert found.mean() < 0.95 * min(one)
 
 
 def test_equal_variances_are_the_paper() -> None:
     v, between = TABLE.variance, TABLE.tau**2
-    assert me.shrunk_error(np.full(20, v), between)[0] == pytest.approx(TABLE.best_error, rel=1e-9)
-    assert me.silo_strengths(np.array([v]), between)[0] == pytest.approx(TABLE.best_strength)
-    assert np.isinf(me.silo_strengths(VARIANCES, 0.0)).all()
+    assert mean_estimation.shrunk_error(np.full(20, v), between)[0] == pytest.approx(TABLE.best_error, rel=1e-9)
+    assert mean_estimation.silo_strengths(np.array([v]), between)[0] == pytest.approx(TABLE.best_strength)
+    assert np.isinf(mean_estimation.silo_strengths(VARIANCES, 0.0)).all()
 
 
-@pytest.mark.parametrize("rule", [me.der_simonian_laird, me.paule_mandel])
+@pytest.mark.parametrize("rule", [mean_estimation.der_simonian_laird, mean_estimation.paule_mandel])
 @pytest.mark.parametrize("between", [0.0, 0.01, 0.2])
 def test_between_variance(rule: object, between: float) -> None:
     """On average close to the truth; at 0 the cut at 0 leaves a little."""
@@ -108,5 +108,8 @@ def test_between_variance(rule: object, between: float) -> None:
 
 def test_paule_mandel_varies_less_when_clients_differ_much() -> None:
     _, estimates = world(0.2, 400, 3)
-    spreads = [np.std([rule(row, VARIANCES) for row in estimates]) for rule in (me.paule_mandel, me.der_simonian_laird)]
+    spreads = [
+        np.std([rule(row, VARIANCES) for row in estimates])
+        for rule in (mean_estimation.paule_mandel, mean_estimation.der_simonian_laird)
+    ]
     assert spreads[0] < spreads[1]

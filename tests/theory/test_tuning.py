@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from kinfolk.privacy import accounting
+from kinfolk.accounting import composition
 from kinfolk.privacy.mechanisms import Cost
 from kinfolk.theory import tuning
 
@@ -17,7 +17,7 @@ from kinfolk.theory import tuning
 )
 def test_noise_of_the_table(shape: float, noise: float) -> None:
     """Epsilon 0.25, delta 1e-5, ten trials on average; the table used dp_accounting's list of orders."""
-    orders = accounting.DEFAULT_ORDERS
+    orders = composition.DEFAULT_ORDERS
     assert tuning.noise_for(0.25, 1e-5, mean=10, shape=shape, orders=orders) == pytest.approx(noise, abs=0.006)
     best = tuning.noise_for(0.25, 1e-5, mean=10, shape=shape)
     assert 0.97 * noise < best <= noise
@@ -27,17 +27,17 @@ def test_noise_of_the_table(shape: float, noise: float) -> None:
 def test_check_values(shape: float, expected: float) -> None:
     """DP-SGD with rate 0.01, noise 1, 1000 steps: 2.10 by Renyi orders; tuned over ten trials on average."""
     charges = [(Cost("gaussian", 1.0, 0.01), 1000)]
-    found = accounting.epsilon_of_the_best(charges, 1e-5, mean=10, shape=shape)
+    found = composition.epsilon_of_the_best(charges, 1e-5, mean=10, shape=shape)
     assert found == pytest.approx(expected, abs=0.01)
 
 
 @pytest.mark.parametrize("shape", [0.0, 0.5, 1.0, 3.0, tuning.POISSON])
 def test_two_implementations_agree(shape: float) -> None:
     cost = Cost("gaussian", 8.0)
-    theirs = accounting.epsilon_of_the_best([(cost, 3)], 1e-6, mean=7, shape=shape)
+    theirs = composition.epsilon_of_the_best([(cost, 3)], 1e-6, mean=7, shape=shape)
     curve = tuning.gaussian_curve(8.0, 3)
     ours = tuning.epsilon(
-        tuning.selected(curve, mean=7, shape=shape, orders=accounting.ORDERS), 1e-6, accounting.ORDERS
+        tuning.selected(curve, mean=7, shape=shape, orders=composition.ORDERS), 1e-6, composition.ORDERS
     )
     assert ours == pytest.approx(theirs, rel=1e-6)
 

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.algorithms.descend import descend
 from kinfolk.algorithms.empirical_bayes import PATTERNS, as_params
-from kinfolk.covariance.shrink import shrink, shrink_features
+from kinfolk.algorithms.local_steps import descend
+from kinfolk.algorithms.shrinkage import shrink, shrink_features
 from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Value
 

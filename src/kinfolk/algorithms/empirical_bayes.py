@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
+from kinfolk.algorithms import linear_gaussian
+from kinfolk.algorithms.covariance_prior import ONLY_SHARED, Prior, group_sparse_prior, low_rank_prior
 from kinfolk.algorithms.schedules import before
-from kinfolk.covariance import fits
-from kinfolk.covariance.prior import ONLY_SHARED, Prior, group_sparse_prior, low_rank_prior
 from kinfolk.models import Dense
 from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Value
@@ -108,8 +108,8 @@ def fitted(gate: DataGate, ridge: Value, prior: Prior | None = None) -> Array:
     classes, binary = gate.model.outcome == "classes", gate.model.outcome == "binary"
     y = jax.nn.one_hot(rows.y, layers[0].outputs) if classes else rows.y.astype(jnp.float32)[:, None]
     if prior is None:
-        return fits.alone(x, y, rows.mask, ridge, binary)
-    return fits.solve(x, y, rows.mask, prior, ridge, binary)
+        return linear_gaussian.alone(x, y, rows.mask, ridge, binary)
+    return linear_gaussian.solve(x, y, rows.mask, prior, ridge, binary)
 
 
 def as_params(matrix: Array) -> Params:

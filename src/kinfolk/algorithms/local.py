@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.algorithms.descend import descend
+from kinfolk.algorithms.local_steps import descend
 from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Value
 

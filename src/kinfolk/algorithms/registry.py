@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from kinfolk.algorithms.auto_strength import MeanRegularizedAuto
 from kinfolk.algorithms.covariance_regularized import CovarianceRegularized
 from kinfolk.algorithms.ditto import Ditto
 from kinfolk.algorithms.empirical_bayes import EmpiricalBayes
@@ -16,6 +15,7 @@ from kinfolk.algorithms.ifca import Ifca
 from kinfolk.algorithms.joint import Joint
 from kinfolk.algorithms.local import Local
 from kinfolk.algorithms.mean_regularized import MeanRegularized
+from kinfolk.algorithms.mean_regularized_auto import MeanRegularizedAuto
 from kinfolk.algorithms.mocha import Mocha
 from kinfolk.algorithms.relation_regularized import RelationRegularized
 from kinfolk.algorithms.schedules import Schedule

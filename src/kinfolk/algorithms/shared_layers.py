@@ -8,7 +8,7 @@ import jax
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.algorithms.descend import descend
+from kinfolk.algorithms.local_steps import descend
 from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Value
 

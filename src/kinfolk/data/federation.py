@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from kinfolk.privacy.gates import Rows
+from kinfolk.types import Rows
 
 LARGE = 2**26
 """Numbers in an array (256 MiB of floats) from which on it matters that they are not mostly padding."""

@@ -19,26 +19,26 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from kinfolk import runs
-from kinfolk.deploy.inbox_terms import count_server_uses, server_terms
-from kinfolk.deploy.program import message_shape, row_shapes
-from kinfolk.deploy.randomness import fresh_key, fresh_meter, require_traced, tape_shapes
+from kinfolk.accounting.calibrate import budget_of
+from kinfolk.accounting.ledger import RELEASED, SIMULATED, Allowance, Ledger, LedgerError, Line
+from kinfolk.accounting.statement import statement, text
+from kinfolk.deploy.round_noise import fresh_key, fresh_meter, require_traced, tape_shapes
+from kinfolk.deploy.server_terms import count_server_uses, server_terms
+from kinfolk.deploy.silo_program import message_shape, row_shapes
 from kinfolk.deploy.study import Study
 from kinfolk.deploy.wire import WireError, pack, unpack
 from kinfolk.deploy.worker import VERSION
-from kinfolk.jobs import SERVER
-from kinfolk.privacy.calibration import budget_of
-from kinfolk.privacy.checks import RoundCheck, check_round
-from kinfolk.privacy.exact import check_grid
-from kinfolk.privacy.ledger import RELEASED, SIMULATED, Allowance, Ledger, LedgerError, Line
+from kinfolk.engines.cohorts import draw_cohort
+from kinfolk.privacy.exact_noise import check_grid
 from kinfolk.privacy.levels import INBOX_KINDS
 from kinfolk.privacy.mechanisms import Mechanism
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
-from kinfolk.privacy.statement import statement, text
-from kinfolk.runs import Run
-from kinfolk.simulation.cohorts import draw_cohort
-from kinfolk.simulation.rounds import server_round
+from kinfolk.rounds import server_round
+from kinfolk.training import run_directory
+from kinfolk.training.prepare import SERVER
+from kinfolk.training.run_directory import Run
 from kinfolk.types import Tree
+from kinfolk.verify.round_check import RoundCheck, check_round
 
 run_server = jax.jit(server_round, static_argnums=0)
 LARGEST_VALUE = 1e6
@@ -105,8 +105,8 @@ class Coordinator:
             run = Run(path.parent.parent)
             if not run.done() and json.loads(path.read_text())["digest"] == self.study.digest:
                 return run, *self._load(run)
-        run = runs.create(folder, self.study.experiment)
-        runs.write_json(run.private / "study.json", {"version": 1, "digest": self.study.digest})
+        run = run_directory.create(folder, self.study.experiment)
+        run_directory.write_json(run.private / "study.json", {"version": 1, "digest": self.study.digest})
         return run, 0, self._first()
 
     def _first(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class Coordinator:
             done = int(file["round"])
         phase = self.study.phase(done - 1)
         shape = self.study.shapes[phase]
-        state, _ = runs.read_tree(path, {**self._first(), "shared": shape, "entry": shape if phase else ()})
+        state, _ = run_directory.read_tree(path, {**self._first(), "shared": shape, "entry": shape if phase else ()})
         self._publish(run, state["shared"], done)
         return done, state
 
@@ -166,7 +166,7 @@ class Coordinator:
                 whole[slot] = leaf
         if study.level != "client":  # at client level this would tell who took part
             absent = [name for slot, name in enumerate(study.roster.clients) if not present[slot]]
-            runs.append_json(self.run.private / "rounds.jsonl", {"round": number, "absent": absent})
+            run_directory.append_json(self.run.private / "rounds.jsonl", {"round": number, "absent": absent})
         self._charge(number)
         self._publish_round(number, *self._compute(number, phase, messages, present))
 
@@ -210,18 +210,18 @@ class Coordinator:
         streams = {"uses": uses, "draws": np.int64(meter.draws), "memory": np.float32(meter.memory)}
         self._state = {**self._state, "shared": shared, **streams}
         self.done = number + 1
-        runs.write_tree(self.run.private / "checkpoint.npz", self._state, round=np.int64(self.done))
+        run_directory.write_tree(self.run.private / "checkpoint.npz", self._state, round=np.int64(self.done))
         self._publish(self.run, shared, self.done)
 
     def _publish(self, run: Run, shared: Tree, done: int) -> None:
         if self.study.level == "none":
             return
         folder = run.public / "shared"
-        with runs.writing(folder):
+        with run_directory.writing(folder):
             folder.mkdir(exist_ok=True)
         path = folder / f"{done:06d}.npz"
         if not path.exists():
-            runs.write_tree(path, shared, round=np.int64(done))
+            run_directory.write_tree(path, shared, round=np.int64(done))
 
     def _test_meter(self) -> Meter:
         """The stream that simulation would use, gone on from the saved counts."""
@@ -306,7 +306,7 @@ class Coordinator:
         study, public = self.study, self.run.public
         level, roster = study.experiment.privacy, study.roster
         if study.level != "none":
-            runs.write_tree(public / "shared.npz", self.shared)
+            run_directory.write_tree(public / "shared.npz", self.shared)
         lines = self.ledger.about(roster.name, "client", level.relation) if study.level == "client" else []
         deltas = {SERVER: budget_of(level, SERVER, study.clients)[1]} if study.level == "client" else {}
         result = statement(
@@ -329,6 +329,6 @@ class Coordinator:
             words += f"included. How well: {result['accounts']}. This server saw nothing that is not already private.\n"
         else:
             words = text(result)
-        runs.write_text(public / "statement.txt", words)
-        runs.write_json(public / "statement.json", result)
+        run_directory.write_text(public / "statement.txt", words)
+        run_directory.write_json(public / "statement.json", result)
         return result

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kinfolk.deploy.study import Study, read_record, require_separate_rounds
-from kinfolk.experiment import ConfigError, Training
 from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.privacy.release import PrivacyError
+from kinfolk.toml import ConfigError
+from kinfolk.training.experiment import Training
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ import numpy as np
 from kinfolk.deploy.keys import write_certificates, write_node_key
 from kinfolk.deploy.policy import Columns, Policy
 from kinfolk.deploy.study import EXPERIMENT_FILE, STUDY_FILE, Roster, Study
-from kinfolk.experiment import ConfigError, Experiment, ModelChoice, Phase, Training, to_toml
 from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.toml import ConfigError, to_toml
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 
 POLICY_FILE = "policy.toml"
 TARGET = "target"
@@ -86,8 +87,8 @@ def _write_app(server: Path, study: Study) -> None:
     test_keys = str(study.experiment.seed is not None).lower()
     (server / "app" / "pyproject.toml").write_text(APP.format(folder=server, test_keys=test_keys))
     (package / "__init__.py").write_text("")
-    (package / "server.py").write_text("from kinfolk.deploy.flower import server_app\n\napp = server_app()\n")
-    (package / "silo.py").write_text("from kinfolk.deploy.proxy import client_app\n\napp = client_app()\n")
+    (package / "server.py").write_text("from kinfolk.deploy.flower_server import server_app\n\napp = server_app()\n")
+    (package / "silo.py").write_text("from kinfolk.deploy.message_relay import client_app\n\napp = client_app()\n")
 
 
 def policy_for(study: Study, client: str, **changes: object) -> Policy:

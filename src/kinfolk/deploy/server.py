@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kinfolk.deploy.commands import Command, flwr, running, superlink
+from kinfolk.deploy.flower_processes import Command, flwr, running, superlink
 from kinfolk.deploy.keys import node_key
 from kinfolk.deploy.study import read_study
-from kinfolk.runs import Run, RunError
+from kinfolk.training.run_directory import Run, RunError
 
 STARTING = 120.0
 """Seconds that a program may take to start."""

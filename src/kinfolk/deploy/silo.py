@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from kinfolk.deploy.commands import Command, carrier, running, supernode, write_node_secret
-from kinfolk.deploy.door import door_of, open_door, serve
+from kinfolk.deploy.flower_processes import Command, carrier, running, supernode, write_node_secret
+from kinfolk.deploy.local_socket import door_of, open_door, serve
 from kinfolk.deploy.policy import read_policy
-from kinfolk.deploy.program import Program, prepare_silo
 from kinfolk.deploy.scaffold import POLICY_FILE
+from kinfolk.deploy.silo_program import Program, prepare_silo
+from kinfolk.deploy.silo_table import read_table
 from kinfolk.deploy.study import read_study
-from kinfolk.deploy.table import read_table
 from kinfolk.deploy.worker import Worker
 
 RESTART = 3.0

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from kinfolk.accounting.calibrate import budget_of
+from kinfolk.accounting.ledger import SIMULATED, Line, read_lines
+from kinfolk.accounting.statement import statement
 from kinfolk.deploy.policy import read_policy
 from kinfolk.deploy.scaffold import POLICY_FILE
 from kinfolk.deploy.server import last_run
 from kinfolk.deploy.silo import state_of
+from kinfolk.deploy.silo_table import read_table
 from kinfolk.deploy.study import read_study
-from kinfolk.deploy.table import read_table
-from kinfolk.jobs import SERVER
-from kinfolk.privacy.calibration import budget_of
-from kinfolk.privacy.ledger import SIMULATED, Line, read_lines
 from kinfolk.privacy.levels import PrivacyLevel
-from kinfolk.privacy.statement import statement
+from kinfolk.training.prepare import SERVER
 
 
 def status(folder: Path) -> dict[str, Any]:

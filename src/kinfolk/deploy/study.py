@@ -17,9 +17,10 @@ import jax
 import numpy as np
 from jax import Array
 
-from kinfolk.building import as_array, build_afterwards, build_algorithm, build_model
-from kinfolk.experiment import ConfigError, Experiment, from_toml, load, to_toml
 from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.toml import ConfigError, from_toml, to_toml
+from kinfolk.training.build import as_array, build_afterwards, build_algorithm, build_model
+from kinfolk.training.experiment import Experiment, load
 from kinfolk.types import Afterwards, Algorithm, Model, Tree
 
 STUDY_FILE, EXPERIMENT_FILE = "study.toml", "experiment.toml"

@@ -16,15 +16,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from kinfolk import runs
-from kinfolk.deploy import kept
-from kinfolk.deploy.program import Program
-from kinfolk.deploy.proxy import REFUSAL
+from kinfolk.accounting.ledger import RELEASED, SIMULATED, Ledger, LedgerError, Line
+from kinfolk.accounting.statement import statement, text
+from kinfolk.deploy import silo_state
+from kinfolk.deploy.message_relay import REFUSAL
+from kinfolk.deploy.silo_program import Program
 from kinfolk.deploy.wire import LONGEST_HEADER, RECEIPT, WireError, pack, read_header, size_of, unpack
-from kinfolk.privacy.ledger import RELEASED, SIMULATED, Ledger, LedgerError, Line
 from kinfolk.privacy.levels import CLEAN
 from kinfolk.privacy.release import PrivacyError
-from kinfolk.privacy.statement import statement, text
+from kinfolk.training import run_directory
 from kinfolk.types import Tree
 
 VERSION = 1
@@ -70,13 +70,13 @@ class Worker:
             answer, note = REFUSAL, f"failed: {type(error).__name__}: {error}"
         try:
             self._note(note)
-        except runs.RunError:
+        except run_directory.RunError:
             return REFUSAL
         return answer
 
     def _note(self, what: str) -> None:
         time = datetime.now(UTC).isoformat(timespec="seconds")
-        runs.append_json(self.folder / "log.jsonl", {"time": time, "what": what[:1000]})
+        run_directory.append_json(self.folder / "log.jsonl", {"time": time, "what": what[:1000]})
 
     def _serve(self, request: bytes) -> tuple[bytes, str]:
         if len(request) > self.longest_request:
@@ -124,12 +124,14 @@ class Worker:
 
     def _round(self, folder: Path, run: str, number: int, phase: int, shared: Tree, entry: Tree) -> tuple[bytes, str]:
         program = self.program
-        if kept.path_of(folder, number).exists():
-            return self._packed(run, number, kept.sent(program, folder, number)), f"round {number} of {run}: sent again"
-        last = kept.last_round(folder)
+        if silo_state.path_of(folder, number).exists():
+            return self._packed(
+                run, number, silo_state.sent(program, folder, number)
+            ), f"round {number} of {run}: sent again"
+        last = silo_state.last_round(folder)
         if last is not None and last > number:
             raise Refused(f"round {number} of {run} is over: round {last} was served")
-        own = kept.after_round(program, kept.before(program, folder, phase, entry), number - 1, shared)
+        own = silo_state.after_round(program, silo_state.before(program, folder, phase, entry), number - 1, shared)
         lines = self._lines(run, number)
         self._charge(lines, run)
         meter = program.meter(number, own.uses, own.draws)
@@ -140,7 +142,7 @@ class Worker:
             raise PrivacyError("the meter counted other uses than the ledger was charged; nothing is sent")
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((message, personal))):
             raise Refused("the result is not finite")
-        kept.store(folder, number, message, kept.with_round(own, personal, meter))
+        silo_state.store(folder, number, message, silo_state.with_round(own, personal, meter))
         return self._packed(run, number, message), f"round {number} of {run}: served"
 
     def _packed(self, run: str, number: int, message: Tree) -> bytes:
@@ -175,16 +177,18 @@ class Worker:
 
     def _finish(self, folder: Path, number: int, phase: int, shared: Tree) -> None:
         """Keeps the last shared state and the silo's model. Nothing is released, so nothing is paid."""
-        program, last = self.program, kept.last_round(folder)
+        program, last = self.program, silo_state.last_round(folder)
         if last is None:
             raise Refused("the run ended without this silo")
         if program.study.phase(last) != phase:
             raise Refused("the run ended in a phase that this silo has not seen")
-        own = kept.after_round(program, kept.before(program, folder, phase, ()), number, shared)
+        own = silo_state.after_round(program, silo_state.before(program, folder, phase, ()), number, shared)
         model = own.tail if own.seen else program.model(phase, shared, own.personal)
         model = program.personalised(phase, shared, model)
         protected = "personal" in CLEAN[program.study.level]
-        runs.write_tree(folder / "model.npz", {"model": model, "shared": shared}, round=number, protected=protected)
+        run_directory.write_tree(
+            folder / "model.npz", {"model": model, "shared": shared}, round=number, protected=protected
+        )
         self._state_privacy(folder)
 
     def _state_privacy(self, folder: Path) -> None:
@@ -202,5 +206,5 @@ class Worker:
             scaling="declared bounds",
             scaling_is_private=True,
         )
-        runs.write_text(folder / "statement.txt", text(result))
-        runs.write_json(folder / "statement.json", result)
+        run_directory.write_text(folder / "statement.txt", text(result))
+        run_directory.write_json(folder / "statement.json", result)

@@ -7,22 +7,19 @@ Both are consumed and returned, like a random key: use the one you get back.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
+from kinfolk.closed_form import newton
 from kinfolk.models import error
 from kinfolk.privacy import clipping, moments
 from kinfolk.privacy.choice import Chooser
 from kinfolk.privacy.mechanisms import ExactSum, LaplaceSum, Mechanism
 from kinfolk.privacy.release import Meter, PrivacyError
-from kinfolk.solve import newton
-
-if TYPE_CHECKING:
-    from kinfolk.types import Message, Model, Params, Tree, Value
+from kinfolk.types import Message, Model, Params, Rows, Tree, Value
 
 GRADIENT = "gradient"
 CHOICE = "choice"
@@ -30,16 +27,6 @@ UPDATE = "update"
 MIXTURE = "mixture"
 SECOND_MOMENT = "second_moment"
 SQUARES = "squares"
-
-
-@trees.register
-@dataclass(frozen=True)
-class Rows:
-    """One client's examples, padded to a common length; `mask` is true for real rows."""
-
-    x: Any
-    y: Any
-    mask: Any
 
 
 @trees.register

@@ -16,7 +16,7 @@ from jax.extend.random import threefry_2x32
 
 from kinfolk import trees
 from kinfolk.privacy.clipping import GRID_STEPS, Sum, with_count
-from kinfolk.privacy.correlated import CorrelatedSum
+from kinfolk.privacy.correlated_noise import CorrelatedSum
 from kinfolk.privacy.release import Cost, Meter, PrivacyError, Secret, release
 from kinfolk.types import Tree, Value
 

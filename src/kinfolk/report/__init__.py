@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kinfolk import runs
 from kinfolk.report import pdf
 from kinfolk.report.build import build
 from kinfolk.report.markdown import markdown
 from kinfolk.report.page import page
 from kinfolk.report.reading import read
+from kinfolk.training import run_directory
 
 FORMATS = ("html", "md", "pdf")
 
@@ -27,7 +27,7 @@ def write_report(paths: Sequence[Path], output: Path, *, format: str = "html", w
         content = pdf.printed(page(report))
     else:
         content = (page(report) if format == "html" else markdown(report)).encode()
-    with runs.writing(output):
+    with run_directory.writing(output):
         output.parent.mkdir(parents=True, exist_ok=True)
-    runs.write_bytes(output, content)
+    run_directory.write_bytes(output, content)
     return output

@@ -6,7 +6,7 @@ from html import escape
 from importlib.resources import files
 from itertools import count
 
-from kinfolk.report import charts
+from kinfolk.report import page_charts
 from kinfolk.report.content import (
     Chart,
     Code,
@@ -129,11 +129,11 @@ def _cell(cell: str | Value, place: int) -> str:
 
 def _chart(chart: Chart, number: int) -> str:
     buttons = "".join(
-        f'<li><button type="button" aria-pressed="{str(place < charts.MARKS).lower()}" data-series="{place}">'
-        f"{charts.sample(place)}<span>{escape(series.name)}</span></button></li>"
+        f'<li><button type="button" aria-pressed="{str(place < page_charts.MARKS).lower()}" data-series="{place}">'
+        f"{page_charts.sample(place)}<span>{escape(series.name)}</span></button></li>"
         for place, series in enumerate(chart.series)
     )
-    drawings = charts.draw(chart, charts.WIDE, number) + charts.draw(chart, charts.NARROW, number)
+    drawings = page_charts.draw(chart, page_charts.WIDE, number) + page_charts.draw(chart, page_charts.NARROW, number)
     return (
         f'<figure class="chart" aria-labelledby="chart-{number}-title">'
         f'<figcaption><h3 id="chart-{number}-title">{escape(chart.title)}</h3>'

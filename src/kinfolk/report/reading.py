@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from kinfolk import runs
-from kinfolk.experiment import Experiment
-from kinfolk.privacy import accounting
-from kinfolk.privacy.ledger import Line, read_lines
-from kinfolk.runs import Run, RunError
+from kinfolk.accounting import composition
+from kinfolk.accounting.ledger import Line, read_lines
+from kinfolk.training import run_directory
+from kinfolk.training.experiment import Experiment
+from kinfolk.training.run_directory import Run, RunError
 
 POINTS = 20
 """Most points of an epsilon-over-rounds curve: each is an account of its own."""
@@ -64,7 +64,7 @@ class Record:
 
 def read(path: Path, with_private: bool) -> Record:
     """The finished run in a directory."""
-    run = runs.open_run(path)
+    run = run_directory.open_run(path)
     if not run.done():
         raise RunError(f"{path} is not finished: go on with `kinfolk train --resume {path}`, then report")
     statement = run.statement()
@@ -118,7 +118,7 @@ def spending(run: Run, statement: dict[str, Any]) -> Spending | None:
 
 
 def _epsilon(lines: list[Line], delta: float, adaptive: bool) -> float:
-    return accounting.epsilon(accounting.by_run((x.run, x.cost, x.uses) for x in lines), delta, adaptive=adaptive)
+    return composition.epsilon(composition.by_run((x.run, x.cost, x.uses) for x in lines), delta, adaptive=adaptive)
 
 
 def _thinned(rounds: list[int]) -> list[int]:

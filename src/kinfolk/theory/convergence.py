@@ -77,7 +77,7 @@ def noise_on_mean(epsilon: float, delta: float, *, clip: float, rounds: int, cli
     """The paper's closed form without sampling, `sigma = 4 c sqrt(T log(1/delta)) / (epsilon m)`.
 
     It is for replace-one, needs more noise than exact accounting at small epsilon and must not be used above about
-    `3 log(1/delta)`. For its shape only: what is charged comes from `privacy/accounting.py`.
+    `3 log(1/delta)`. For its shape only: what is charged comes from `accounting/composition.py`.
     """
     if not 0 < epsilon <= 3 * math.log(1 / delta):
         raise ValueError(f"epsilon={epsilon} must lie between 0 and 3 log(1/delta)={3 * math.log(1 / delta):.3g}")

@@ -2,7 +2,7 @@
 
 The number of trials is drawn beforehand from a declared distribution and stays hidden; only the winner leaves. One
 trial, its score included, costs `curve(a)` at Renyi order a. `shape` is -1 < eta < infinity for the truncated negative
-binomial (0 logarithmic, 1 geometric), infinity for Poisson. `privacy/accounting.py` computes the same with
+binomial (0 logarithmic, 1 geometric), infinity for Poisson. `accounting/composition.py` computes the same with
 dp_accounting for what a command charges; these functions are for planning, pictures and as a second opinion.
 
 >>> curve = gaussian_curve(noise_multiplier=2.0)

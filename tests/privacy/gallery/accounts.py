@@ -10,16 +10,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from kinfolk.accounting import composition, noise_for_budget
+from kinfolk.accounting.calibrate import check_deltas
+from kinfolk.accounting.composition import BudgetError
+from kinfolk.accounting.noise_for_budget import Case
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.mean_regularized import MeanRegularized
-from kinfolk.privacy import accounting, budgets
-from kinfolk.privacy.accounting import BudgetError
-from kinfolk.privacy.audits import DELTA, ROWS, Game, level_for, problem_of, set_up
-from kinfolk.privacy.budgets import Case
-from kinfolk.privacy.calibration import check_deltas
+from kinfolk.engines import resident
+from kinfolk.engines.cohorts import Cohort
 from kinfolk.privacy.levels import PrivacyLevel
-from kinfolk.simulation import engine
-from kinfolk.simulation.cohorts import Cohort
+from kinfolk.verify.attack_problems import DELTA, ROWS, Game, level_for, problem_of, set_up
 
 from .checking import Bug, found_by_attack, found_by_replay
 
@@ -36,7 +36,7 @@ def _one_of_four() -> Game:
 
 
 def _with_fixed_size() -> list[str]:
-    with mock.patch.object(engine, "draw_cohort", fixed_size):
+    with mock.patch.object(resident, "draw_cohort", fixed_size):
         return found_by_attack(problem_of(_one_of_four(), "fixed-size cohort"))
 
 
@@ -49,7 +49,7 @@ def _with_noise_for(uses_factor: float, rate_factor: float) -> Game:
     game = _batches()
     ((cost, real_uses),) = game.charges
     uses, rate = round(real_uses * uses_factor), cost.rate * rate_factor
-    (noise,) = budgets.noise_multipliers([Case(2.0, DELTA, uses, rate)])
+    (noise,) = noise_for_budget.noise_multipliers([Case(2.0, DELTA, uses, rate)])
     data: Any = game.terms.data
     data = replace(data, noise_multiplier=jnp.full_like(data.noise_multiplier, noise))
     believed = replace(cost, noise_multiplier=noise, rate=rate)
@@ -59,7 +59,7 @@ def _with_noise_for(uses_factor: float, rate_factor: float) -> Game:
 def chained(plan: Any, algorithm: Any, terms: Any, clients: Any, state: Any, number: Any) -> Any:
     """Every client starts from the model that the client before it left behind."""
     passed_on = jax.tree.map(lambda leaf: jnp.roll(leaf, 1, axis=0), state.personal)
-    return engine.one_round(plan, algorithm, terms, clients, replace(state, personal=passed_on), number)
+    return resident.one_round(plan, algorithm, terms, clients, replace(state, personal=passed_on), number)
 
 
 def _personal_game() -> Game:
@@ -108,6 +108,6 @@ BUGS = (
         "delta is one over the number of clients: a guarantee that allows publishing one of them",
         "mechanism",
         lambda: _delta_of(1 / 8),
-        lambda: _delta_of(accounting.default_delta(8)),
+        lambda: _delta_of(composition.default_delta(8)),
     ),
 )

@@ -11,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from kinfolk import models, trees
-from kinfolk.privacy.attack import Problem, attack
-from kinfolk.privacy.audits import FEATURES, ROUNDS, TARGET, Game
-from kinfolk.privacy.check_all import small_rows, small_terms
-from kinfolk.privacy.checks import check_round
+from kinfolk.engines import resident
 from kinfolk.privacy.clipping import Sum
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS
-from kinfolk.privacy.replay import Step, replay
-from kinfolk.simulation import engine
+from kinfolk.verify.attack import Problem, attack
+from kinfolk.verify.attack_problems import FEATURES, ROUNDS, TARGET, Game
+from kinfolk.verify.registry_check import small_rows, small_terms
+from kinfolk.verify.replay import Step, replay
+from kinfolk.verify.round_check import check_round
 
 Check = Callable[[], list[str]]
 RUNS = 50_000
@@ -51,7 +51,7 @@ def found_by_attack(problem: Problem, runs: int = RUNS) -> list[str]:
     return [f"epsilon is at least {finding.lower_bound:.3g}, and {finding.claim:.3g} is claimed"]
 
 
-def found_by_replay(game: Game, step: Step = engine.one_round) -> list[str]:
+def found_by_replay(game: Game, step: Step = resident.one_round) -> list[str]:
     """What changes with the target's data though every release is held at its recorded value."""
     generator = np.random.default_rng(0)
 

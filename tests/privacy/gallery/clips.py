@@ -13,8 +13,8 @@ import numpy as np
 from kinfolk import trees
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.privacy import clipping
-from kinfolk.privacy.audits import Game, level_for, problem_of, set_up
 from kinfolk.privacy.clipping import Sum, clip_one
+from kinfolk.verify.attack_problems import Game, level_for, problem_of, set_up
 
 from .checking import Bug, found_by_attack, found_by_sensitivity
 

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from kinfolk import trees
-from kinfolk.algorithms.descend import descend
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.local import Local
+from kinfolk.algorithms.local_steps import descend
 from kinfolk.algorithms.mean_regularized import MeanRegularized
 
 from .checking import Bug, found_by_flow

@@ -10,11 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from kinfolk import trees
+from kinfolk.accounting import composition, noise_for_budget
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.mean_regularized import MeanRegularized
-from kinfolk.privacy import accounting, budgets, clipping
-from kinfolk.privacy.attack import Problem
-from kinfolk.privacy.audits import (
+from kinfolk.engines import resident
+from kinfolk.privacy import clipping
+from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.privacy.mechanisms import Cost, GaussianSum
+from kinfolk.privacy.release import Meter, new_meter
+from kinfolk.verify.attack import Problem
+from kinfolk.verify.attack_problems import (
     CLIENTS,
     DELTA,
     Game,
@@ -25,11 +30,7 @@ from kinfolk.privacy.audits import (
     symmetric_gaussian,
     wishart_as_published,
 )
-from kinfolk.privacy.levels import PrivacyLevel
-from kinfolk.privacy.mechanisms import Cost, GaussianSum
-from kinfolk.privacy.release import Meter, new_meter
-from kinfolk.privacy.wishart import SECOND_MOMENT, SymmetricGaussian
-from kinfolk.simulation import engine
+from kinfolk.verify.covariance_mechanisms import SECOND_MOMENT, SymmetricGaussian
 
 from .checking import Bug, found_by_attack, found_by_replay
 from .leaks import Changed
@@ -84,7 +85,7 @@ def _two_uses(mechanism: Any) -> list[str]:
 
 def _one_key(plan: Any, algorithm: Any, key: Any) -> Any:
     """A start in which every client has the same noise key."""
-    state = engine.start(plan, algorithm, key)
+    state = resident.start(plan, algorithm, key)
     same = jnp.broadcast_to(state.meters.noise[0], state.meters.noise.shape)
     return replace(state, meters=replace(state.meters, noise=same))
 
@@ -103,12 +104,12 @@ def _sweep(shared_key: bool) -> Problem:
         return jnp.concatenate([observe_run(game, "published", own, present, noise) for game, own in pairs])
 
     charges = [charge for game in cells for charge in game.charges]
-    return Problem("sweep", "client", "published", accounting.epsilon(charges, DELTA), DELTA, observe)
+    return Problem("sweep", "client", "published", composition.epsilon(charges, DELTA), DELTA, observe)
 
 
 def _moments(charges: int) -> Problem:
     """A mean and a second moment of one model, each with noise calibrated to all of a budget of 2."""
-    (z,) = budgets.noise_multipliers([budgets.Case(2.0, DELTA, 1)])
+    (z,) = noise_for_budget.noise_multipliers([noise_for_budget.Case(2.0, DELTA, 1)])
     cost = Cost("gaussian", z)
     models = jnp.zeros((2, 2), jnp.float32).at[0].set(jnp.asarray([3.0, 4.0]))
 
@@ -120,7 +121,7 @@ def _moments(charges: int) -> Problem:
         second, _ = SymmetricGaussian(jnp.float32(1), noise * z)(SECOND_MOMENT, meter, models, mask)
         return jnp.concatenate([mean, second[np.triu_indices(2)]])
 
-    claim = accounting.epsilon([(cost, charges)], DELTA)
+    claim = composition.epsilon([(cost, charges)], DELTA)
     return Problem("moments", "client", "published", claim, DELTA, observe)
 
 

@@ -1,0 +1,1 @@
+"""What releases cost: composition, calibration, the ledger and the statement. The only importer of dp_accounting."""

@@ -1,0 +1,148 @@
+"""Planning a budget without data: from any four of five numbers, the fifth.
+
+>>> answer = plan("example", units=10_000, sample=100, uses=1000, epsilon=1, delta=1e-5)
+>>> round(answer.noise_multiplier, 1)
+1.4
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from kinfolk.accounting import composition, noise_for_budget
+from kinfolk.accounting.composition import BudgetError
+from kinfolk.accounting.noise_for_budget import Case
+from kinfolk.privacy.mechanisms import Cost, coin_rate
+
+WORDS = {
+    "example": {"units": "rows", "sample": "batch", "uses": "steps"},
+    "client": {"units": "clients", "sample": "cohort", "uses": "rounds"},
+}
+"""What the numbers are called at each level."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A complete plan. `solved` names the number that was not given."""
+
+    level: str
+    units: int
+    sample: float
+    uses: int
+    noise_multiplier: float
+    epsilon: float
+    delta: float
+    solved: str
+    warning: str | None
+    epsilon_if_participation_is_seen: float | None
+    """Client level: epsilon against somebody who sees who takes part."""
+    noise_multiplier_by_theorem_1: float | None = None
+    """Client level: what the closed form of Hu, Wu and Smith (2021) asks for at this epsilon, without sampling."""
+
+
+def theorem_1(epsilon: float, delta: float, uses: int) -> float:
+    """The noise multiplier of theorem 1 of PMTL: deviation `4 c sqrt(T log(1/delta)) / (epsilon m)` on the mean.
+
+    It is for replacing a client, and for epsilon up to about 3 log(1/delta); the exact account needs far less noise.
+    """
+    return 4 * math.sqrt(uses * math.log(1 / delta)) / epsilon
+
+
+def plan(
+    level: str,
+    *,
+    units: int | None = None,
+    sample: float | None = None,
+    uses: int | None = None,
+    noise_multiplier: float | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    relation: str = "zero_out",
+) -> Answer:
+    """Solves for the one of units, sample, uses, noise_multiplier and epsilon that is missing.
+
+    The largest number of uses, the largest sample, the smallest number of units, the smallest noise or epsilon.
+    """
+    words = WORDS[level]
+    given = {"units": units, "sample": sample, "uses": uses, "noise_multiplier": noise_multiplier, "epsilon": epsilon}
+    missing = [name for name, value in given.items() if value is None]
+    if missing in (["sample", "epsilon"], ["sample", "noise_multiplier"]):
+        given["sample"] = units  # everybody, every time
+        missing = missing[1:]
+    if len(missing) != 1:
+        every, left = (", ".join(words.get(name, name) for name in names) for names in (given, missing))
+        raise BudgetError(f"leave out exactly one of {every}; left out: {left or 'none'}")
+    for name, value in given.items():
+        if value is not None and not value > 0:
+            raise BudgetError(f"{words.get(name, name)}={value} must be above 0")
+    (unknown,) = missing
+    plan = _Plan(relation, delta, **{name: value or 0 for name, value in given.items()})
+    if unknown not in ("sample", "units") and plan.sample > plan.units:
+        raise BudgetError(f"{words['sample']}={plan.sample:g} is more than {words['units']}={plan.units}")
+    if unknown == "noise_multiplier":
+        case = Case(plan.epsilon, plan.own_delta, plan.uses, plan.rate, relation)
+        plan = replace(plan, noise_multiplier=noise_for_budget.noise_multipliers([case])[0])
+    elif unknown == "uses":
+        plan = replace(plan, uses=noise_for_budget.largest(lambda n: replace(plan, uses=n).fits(), 10**6))
+    elif unknown == "sample":
+        plan = replace(plan, sample=noise_for_budget.largest(lambda n: replace(plan, sample=n).fits(), plan.units))
+    elif unknown == "units":
+        least = max(1, math.ceil(plan.sample))
+        short = noise_for_budget.largest(lambda n: not replace(plan, units=least + n - 1).fits(), 10**8)
+        plan = replace(plan, units=least + short if short < 10**8 else 0)
+    name = words.get(unknown, unknown)
+    if not (plan.units and plan.sample and plan.uses):
+        raise BudgetError(f"no number of {name} meets epsilon={plan.epsilon:g} with this noise: use more noise")
+    return Answer(
+        level,
+        plan.units,
+        plan.sample,
+        plan.uses,
+        plan.noise_multiplier,
+        plan.spent(),
+        plan.own_delta,
+        name,
+        delta_warning(plan.own_delta, plan.units, words["units"]),
+        plan.spent_if_seen() if level == "client" else None,
+        theorem_1(plan.spent(), plan.own_delta, plan.uses) if level == "client" else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    relation: str
+    delta: float | None
+    units: int
+    sample: float
+    uses: int
+    noise_multiplier: float
+    epsilon: float
+
+    @property
+    def own_delta(self) -> float:
+        return composition.default_delta(self.units) if self.delta is None else self.delta
+
+    @property
+    def rate(self) -> float:
+        return coin_rate(self.sample / self.units)
+
+    def spent(self) -> float:
+        cost = Cost("gaussian", self.noise_multiplier, self.rate, self.relation)
+        return composition.epsilon([(cost, self.uses)], self.own_delta)
+
+    def spent_if_seen(self) -> float:
+        cost = Cost("gaussian", self.noise_multiplier, self.rate, self.relation)
+        return composition.epsilon_if_coins_are_seen([(cost, self.uses)], self.own_delta)
+
+    def fits(self) -> bool:
+        return self.spent() <= self.epsilon
+
+
+def delta_warning(delta: float, units: int, word: str) -> str | None:
+    """A warning for a delta that is large for this number of units."""
+    if delta >= 1 / units:
+        return f"delta={delta:g} is not below 1/{word}={1 / units:g}: train refuses it without allow_large_delta"
+    if delta > 1 / (10 * units):
+        return f"delta={delta:g} is above a tenth of 1/{word}={1 / units:g}: choose a smaller one"
+    return None

@@ -1,0 +1,36 @@
+"""What parties have spent, read from a ledger without opening it for writing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kinfolk.accounting import composition
+from kinfolk.accounting.ledger import Line, read_lines
+
+
+def spending(path: Path, delta: float) -> list[dict[str, Any]]:
+    """One row per party, data set, unit and neighbour relation: lines that differ in these are never composed."""
+    groups: dict[tuple[str, str, str, str], list[Line]] = {}
+    for line in read_lines(path):
+        groups.setdefault((line.party, line.data, line.unit, line.cost.relation), []).append(line)
+    rows, known = [], {}
+    for (party, data, unit, relation), lines in groups.items():
+        runs = len({line.run for line in lines})
+        charges = tuple(composition.by_run((line.run, line.cost, line.uses) for line in lines))
+        if (key := (charges, runs > 1)) not in known:
+            known[key] = composition.epsilon(charges, delta, adaptive=runs > 1)
+        rows.append(
+            {
+                "party": party,
+                "data": data,
+                "unit": unit,
+                "relation": relation,
+                "runs": runs,
+                "releases": sum(line.uses for line in lines),
+                "epsilon": known[key],
+                "delta": delta,
+                "noise": lines[-1].noise,
+            }
+        )
+    return rows

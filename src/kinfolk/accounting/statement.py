@@ -1,0 +1,154 @@
+"""The privacy statement a run is shipped with: what is promised to whom, in plain words and as JSON."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kinfolk.accounting import composition
+from kinfolk.accounting.ledger import SIMULATED, Line
+from kinfolk.privacy.levels import UNITS, PrivacyLevel
+
+VERSION = 1
+
+VIEWS = {
+    "example": "everybody else: all other clients together, the server, and whoever sees the network or the models",
+    "client": "all other clients together, whatever they share with each other: everything they ever see",
+    "none": "nobody",
+}
+SEVERAL = "several rows of one person, in one client or in several: such accounts add up"
+ONE_CLIENT = "more clients with data of one person than declared, and (example level) several of its rows in one client"
+NOT_COVERED = [
+    "choices made by looking at results, such as hyper-parameters picked after several runs",
+    "metrics, if they are published",
+    "preprocessing that looked at data: scaling, vocabularies, class lists, filled-in values",
+    SEVERAL,
+    "that a client takes part, its name, and its number of rows, which count as public",
+]
+
+
+def statement(
+    level: PrivacyLevel,
+    lines: Sequence[Line],
+    deltas: Mapping[str, float],
+    *,
+    data: str,
+    noise: str,
+    program: Sequence[str],
+    scaling: str,
+    scaling_is_private: bool,
+    other_accounts: bool = False,
+) -> dict[str, Any]:
+    """The statement for the given ledger lines, all on one data set, unit and relation; `deltas`: every party's delta.
+
+    `other_accounts`: the ledger also holds lines on this data set that protect another unit or relation.
+    """
+    other_runs = len({line.run for line in lines}) > 1  # each chosen, perhaps, after seeing the one before
+    parties, cache = [], {}
+    kinds_made = list(dict.fromkeys(line.kind for line in lines))
+    lines_of: dict[str, list[Line]] = defaultdict(list)
+    for line in lines:
+        lines_of[line.party].append(line)
+    for party, delta in deltas.items():
+        own = composition.by_run((line.run, line.cost, line.uses) for line in lines_of[party])
+        if (key := (tuple(own), delta)) not in cache:
+            cache[key] = composition.epsilon(own, delta, adaptive=other_runs)
+        kinds = {kind: sum(x.uses for x in lines_of[party] if x.kind == kind) for kind in kinds_made}
+        parties.append({"party": party, "epsilon": cache[key], "delta": delta, "releases": kinds})
+    result: dict[str, Any] = {
+        "version": VERSION,
+        "level": level.level,
+        "unit": UNITS[level.level],
+        "relation": level.relation,
+        "view": VIEWS[level.level],
+        "data": data,
+        "noise": noise,
+        "simulated": noise == SIMULATED,
+        "parties": parties,
+        "epsilon": max((p["epsilon"] for p in parties), default=0.0),
+        "delta": max((p["delta"] for p in parties), default=0.0),
+        "accountant": "Renyi odometer, over several runs" if other_runs else "privacy-loss distribution, pessimistic",
+        "program": list(program),
+        "not_covered": list(NOT_COVERED),
+        "not_private": [] if scaling_is_private else [f"features were scaled with raw statistics ({scaling})"],
+    }
+    if level.tasks_per_person > 1 and level.level != "none":
+        result |= _people(level, parties)
+        result["not_covered"] = [ONE_CLIENT if text == SEVERAL else text for text in result["not_covered"]]
+    if level.level == "client":
+        charges = composition.by_run((line.run, line.cost, line.uses) for line in lines)
+        delta = next(iter(deltas.values()))
+        result["epsilon_if_participation_is_seen"] = composition.epsilon_if_coins_are_seen(charges, delta)
+        result["not_covered"] += [
+            "the aggregator, which sees each round's messages before noise is added",
+            "a client's personal model, and predictions made with it for others: they may depend on all of its data",
+        ]
+    if other_accounts:
+        result["not_covered"].append("releases on this data set that protect another unit: they have their own account")
+    if level.level == "none":
+        result["not_private"].append("training adds no noise")
+        result["epsilon"] = None
+    return result
+
+
+def _people(level: PrivacyLevel, parties: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The joint account of a person whose data is in several clients, as declared.
+
+    At client level the noise was made for that, so it is the unit. At example level each client has its own account,
+    and they add up: for any choice of clients at most the dearest ones' epsilons, and deltas, together.
+    """
+    count = level.tasks_per_person
+    if level.level == "client":
+        return {"unit": f"one person, with all data in up to {count} clients", "tasks_per_person": count}
+    epsilons, deltas = (sorted((p[key] for p in parties), reverse=True)[:count] for key in ("epsilon", "delta"))
+    joint = {"epsilon": float(sum(epsilons)), "delta": float(sum(deltas))}
+    return {"tasks_per_person": count, "person": joint}
+
+
+def _counted(parties: Sequence[Mapping[str, Any]]) -> str:
+    kinds = sorted({kind for party in parties for kind in party["releases"]})
+    counts = {kind: [party["releases"].get(kind, 0) for party in parties] for kind in kinds}
+    shown = {kind: f"{min(n)}" if min(n) == max(n) else f"{min(n)} to {max(n)}" for kind, n in counts.items()}
+    return ", ".join(f"{number} of kind {kind}" for kind, number in shown.items()) or "none"
+
+
+def text(result: Mapping[str, Any]) -> str:
+    """The statement in plain words."""
+    if result["level"] == "none":
+        return "PRIVACY STATEMENT\n\nThis run is NOT PRIVATE: " + "; ".join(result["not_private"]) + ".\n"
+    simulated = " (simulated)" if result["simulated"] else ""
+    epsilons = np.array([p["epsilon"] for p in result["parties"]])
+    low, high = (f"{value:.4g}" for value in (epsilons.min(), epsilons.max()))
+    lines = [
+        "PRIVACY STATEMENT",
+        "",
+        f"What is protected: {result['unit']}, against {result['view']}.",
+        f"How well: epsilon {low if low == high else f'{low} to {high}'}{simulated}, delta at most "
+        f"{result['delta']:.3g}, for neighbours by {result['relation'].replace('_', '-')}; parties: {len(epsilons)}.",
+        f"Releases of one party: {_counted(result['parties'])}. Training, validation and test rows belong to a unit.",
+        f"Data set: {result['data']}. Noise from: {result['noise']}; sampling coins from a threefry generator with a "
+        f"key from there. Accountant: {result['accountant']}.",
+    ]
+    if "person" in result:
+        joint = result["person"]
+        lines.append(
+            f"A person with one example in each of up to {result['tasks_per_person']} clients: the accounts add up to "
+            f"epsilon {joint['epsilon']:.4g}{simulated}, delta {joint['delta']:.3g}."
+        )
+    if "epsilon_if_participation_is_seen" in result:
+        lines.append(
+            f"Against somebody who sees who takes part in which round: epsilon "
+            f"{result['epsilon_if_participation_is_seen']:.4g}{simulated}. Against the aggregator: no guarantee."
+        )
+    if result.get("strength_learned"):
+        lines.append("Strengths were learned from what was released anyway: privacy spent on choosing the strength: 0.")
+    if result["simulated"]:
+        lines.append("This was a simulation: its noise can be repeated from the seed, so the result is for study only.")
+    if result["not_private"]:
+        lines.append("NOT PRIVATE: " + "; ".join(result["not_private"]) + ".")
+    lines.append("Not covered: " + "; ".join(result["not_covered"]) + ".")
+    lines.append(f"Flow check passed by program {', '.join(p[:16] for p in result['program'])}.")
+    return "\n".join(lines) + "\n"

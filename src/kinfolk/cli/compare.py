@@ -1,0 +1,117 @@
+"""`kinfolk compare`: several methods and budgets on the same data, simulated, side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from kinfolk.cli.data import privacy_level, table_choice, use_data
+from kinfolk.cli.output import (
+    ClientColumn,
+    DataDir,
+    DataName,
+    Delta,
+    Json,
+    Level,
+    Output,
+    SchemaFile,
+    Target,
+    TestFraction,
+    bar,
+    console,
+    result_row,
+    show_results,
+    tell,
+)
+from kinfolk.cli.train import for_built_in, for_tables
+from kinfolk.data.choice import DataChoice
+from kinfolk.toml import ConfigError
+from kinfolk.training.experiment import Experiment, ModelChoice
+
+METHODS = ("local", "fedavg", "mean_regularized")
+
+
+def compare(
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[TABLE...]", help="Tables; without any, built-in data (--data).")
+    ] = None,
+    client: ClientColumn = None,
+    target: Target = None,
+    schema: SchemaFile = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help=f"A method; repeat for several. Default: {', '.join(METHODS)}.")
+    ] = None,
+    data: DataName = "synthetic_schools",
+    level: Level = "example",
+    epsilon: Annotated[list[float] | None, typer.Option(help="Privacy budget; repeat for several. Default: 3.")] = None,
+    delta: Delta = None,
+    clip: Annotated[float, typer.Option(help="Largest norm of one unit's contribution.")] = 1.0,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of training.")] = None,
+    step_size: Annotated[float | None, typer.Option(help="Step size of local training.")] = None,
+    strength: Annotated[float | None, typer.Option(help="Pull towards the shared model.")] = None,
+    test_fraction: TestFraction = 0.2,
+    seed: Annotated[int, typer.Option(help="Comparisons are simulations: looking at results costs privacy.")] = 0,
+    seeds: Annotated[int, typer.Option(help="Repetitions, computed together.")] = 5,
+    output: Output = Path("runs"),
+    picture: Annotated[Path | None, typer.Option(help="The picture (SVG); default: a new file in --output.")] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Simulate several methods and budgets on the same data; show them side by side, and as a picture."""
+    from kinfolk.algorithms import REGISTRY
+    from kinfolk.report.compare_chart import privacy_utility
+    from kinfolk.training import loop, run_directory
+
+    use_data(data_dir)
+    methods = method or list(METHODS)
+    for name in methods:
+        if name not in REGISTRY:
+            raise ConfigError(f"method={name!r} is not one of {', '.join(REGISTRY)}")
+    budgets: Sequence[float | None] = [None] if level == "none" else list(dict.fromkeys(epsilon or [3.0]))
+    levels = [privacy_level(level, budget, delta, clip, None) for budget in budgets]
+    rows: Any = None
+    choice, federations = DataChoice(data), None
+    if files:
+        from kinfolk.data.tables.encode import federation
+
+        choice, rows = table_choice(files, client, target, schema, None, test_fraction)
+        federations = [federation(rows, choice, number) for number in range(seed, seed + seeds)]
+        tell(rows.notes, as_json)
+    given = {"rounds": rounds, "step_size": step_size, "strength": strength}
+    if not files and strength is None:
+        given["strength"] = 0.5
+    found = []
+    for name in methods:
+        for privacy, budget in zip(levels, budgets, strict=True):
+            own = given if "strength" in REGISTRY[name].options() else given | {"strength": None}
+            if federations:
+                model, settings, phase, _ = for_tables(rows.schema, federations[0], privacy, name, own)
+            else:
+                model, (settings, phase) = ModelChoice(), for_built_in(name, own)
+            experiment = Experiment(name, seed, seeds, choice, model, settings, privacy, (phase,))
+            label = name if budget is None else f"{name}, epsilon {budget:g}"
+            with bar(as_json, label) as progress:
+                run = loop.run(experiment, output, progress=progress, federations=federations)
+            found.append({**result_row(run), "budget": budget, "error_spread": error_spread(run)})
+    more: dict[str, Any] = {"notes": list(rows.notes)} if files else {}
+    if level != "none":
+        if picture is None:
+            picture = output / f"compare-{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}.svg"
+        run_directory.write_text(picture, privacy_utility(found))
+        more["picture"] = str(picture)
+    show_results("compare", found, as_json, **more)
+    if picture is not None and not as_json:
+        console.print(f"picture: {picture}", highlight=False, soft_wrap=True)
+
+
+def error_spread(run: Any) -> float:
+    """The standard deviation, over seeds, of the mean client's error; 0 for one seed."""
+    clients = json.loads((run.private / "clients.json").read_text())
+    errors = np.array([row["error"] for row in clients])
+    return float(errors.mean(axis=0).std(ddof=1)) if errors.shape[1] > 1 else 0.0

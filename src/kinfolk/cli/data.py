@@ -1,0 +1,101 @@
+"""Which data a command works on: a built-in set, or tables; and `kinfolk schema`, which drafts what they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from kinfolk.cli.output import ClientColumn, Json, Target, console, emit, tell
+from kinfolk.data.choice import DataChoice
+from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.toml import ConfigError
+
+if TYPE_CHECKING:
+    from kinfolk.data.tables.encode import Encoded
+
+
+def use_data(directory: Path | None) -> None:
+    if directory is not None:
+        os.environ["KINFOLK_DATA"] = str(directory)
+
+
+def privacy_level(
+    level: str, epsilon: float | None, delta: float | None, clip: float, cohort: float | None
+) -> PrivacyLevel:
+    if level == "none":
+        return PrivacyLevel("none", cohort=cohort)
+    return PrivacyLevel(level, 3.0 if epsilon is None else epsilon, delta, clip=clip, cohort=cohort)
+
+
+def table_choice(
+    files: Sequence[Path],
+    client: str | None,
+    target: str | None,
+    schema: Path | None,
+    name: str | None,
+    test_fraction: float,
+) -> tuple[DataChoice, Encoded]:
+    """Tables as an experiment names them, read and encoded."""
+    from kinfolk.data.tables import encode
+
+    if not 0 <= test_fraction < 1:
+        raise ConfigError(f"test_fraction={test_fraction} must lie between 0 and 1")
+    choice = DataChoice(
+        name="tables",
+        test_fraction=test_fraction,
+        files=tuple(map(str, files)),
+        client=client,
+        target=target,
+        schema=None if schema is None else str(schema),
+    )
+    rows = encode.encoded(encode.understand(choice))
+    name = name or rows.schema.name or encode.default_name(files)
+    return replace(choice, name=encode.check_name(name)), rows
+
+
+def schema(
+    files: Annotated[list[Path], typer.Argument(metavar="TABLE...", help="CSV, Parquet or Arrow files.")],
+    target: Target = None,
+    client: ClientColumn = None,
+    output: Annotated[Path, typer.Option(help="Where the draft goes; a file that is there is kept.")] = Path(
+        "schema.toml"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Draft a schema for tables: kinds, bounds and values, all guessed from the rows and marked so.
+
+    Replace the guesses by what is known without looking, set `confirmed = true`, and train with `--schema`.
+    """
+    from kinfolk.data.tables import encode
+    from kinfolk.data.tables import schema as schemas
+    from kinfolk.training import run_directory
+
+    if output.exists():
+        raise ConfigError(f"output={output} is there already: give another --output, or remove it")
+    found = encode.understand(DataChoice(files=tuple(map(str, files)), target=target, client=client))
+    run_directory.write_text(output, schemas.to_toml(found.schema))
+    columns = [found.schema.target, *found.schema.columns]
+    if as_json:
+        guesses = found.schema.unconfirmed()
+        emit("schema", {"schema": str(output), "task": found.schema.outcome, "guesses": guesses, "notes": found.notes})
+        return
+    tell(found.notes, False)
+    table = Table("column", "kind", "guess", "where it is missing", title=f"A draft: {output}")
+    for column in columns:
+        guess = f"{column.low:g} to {column.high:g}" if column.kind == "number" else ", ".join(column.classes)
+        role = " (target)" if column is found.schema.target else ""
+        table.add_row(escape(column.name) + role, column.kind, escape(guess), column.missing)
+    console.print(table)
+    console.print(
+        f"Task: {found.schema.outcome}. All {len(columns)} entries are guesses from the data: before a release, "
+        "replace them by what is known without looking and set confirmed = true. A simulation (--seed) may use them "
+        "as they are.",
+        highlight=False,
+    )

@@ -1,0 +1,117 @@
+"""`kinfolk predict` adds predictions to a table, `kinfolk export` hands models out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from kinfolk.cli.output import Json, console, emit, tell
+from kinfolk.toml import ConfigError
+
+if TYPE_CHECKING:
+    from kinfolk.serving.trained import Fitted
+
+Models = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or a folder with exported models.")]
+
+
+def predict(
+    models: Models,
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="Rows to predict for: CSV, Parquet or Arrow.")],
+    output: Annotated[Path, typer.Option(help="Where the table with predictions goes: .csv, .parquet or .arrow.")],
+    client: Annotated[
+        str | None,
+        typer.Option(help="Whose rows these are; default: the schema's client column, or the name of the file."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Add predictions to a table: each row by its client's model, a newcomer's by the shared one.
+
+    Labels get `prediction` and a `probability` (of yes, or of the second label), or one for every label.
+    """
+    from kinfolk.data.tables.encode import differences, encode
+    from kinfolk.data.tables.read import client_ids, polars, read
+    from kinfolk.serving.trained import open_models
+
+    pl = polars()
+    fitted = open_models(models)
+    file = read(table)
+    x, notes = encode(fitted.schema, file)
+    notes = [*(note for note in differences([file], fitted.schema) if fitted.schema.target.name not in note), *notes]
+    if client is not None:
+        ids = np.full(file.frame.height, client)
+    elif fitted.schema.client is None and len(fitted.ids) == 1 and table.stem not in fitted.ids:
+        ids = np.full(file.frame.height, fitted.ids[0])
+    else:
+        column = fitted.schema.client if fitted.schema.client in file.frame.columns else None
+        if fitted.schema.client is not None and column is None:
+            raise ConfigError(
+                f"{table.name} has no column {fitted.schema.client!r}: say whose rows these are (--client)"
+            )
+        ids = client_ids(file, column, False).to_numpy().astype(str)
+    newcomers = sorted(set(ids.tolist()) - set(fitted.ids))
+    if newcomers:
+        notes.append(f"not there in training, predicted by the shared model: {', '.join(newcomers[:5])}")
+    found, chances = fitted.predict(x, ids)
+    added = {"prediction": pl.Series(found)}
+    if chances is not None and chances.shape[1] == 2:
+        added["probability"] = pl.Series(chances[:, 1])
+    elif chances is not None:
+        classes = fitted.schema.target.classes
+        added |= {f"probability_{name}": pl.Series(chances[:, k]) for k, name in enumerate(classes)}
+    taken = [name for name in added if name in file.frame.columns]
+    if taken:
+        raise ConfigError(f"{table.name} has a column {taken[0]!r} already: rename it")
+    write_frame(file.frame.with_columns(**added), output)
+    if fitted.privacy["level"] == "client":
+        notes.append("at client level predictions with a personal model are for its client only")
+    if as_json:
+        emit(
+            "predict", {"output": str(output), "rows": len(x), "columns": list(added), "notes": notes, **_about(fitted)}
+        )
+        return
+    tell(notes, False)
+    console.print(f"{len(x)} rows with {', '.join(added)}: {output}", highlight=False, soft_wrap=True)
+
+
+def export(
+    models: Models,
+    output: Annotated[Path, typer.Option(help="A new folder for the files.")],
+    client: Annotated[str | None, typer.Option(help="For this client: its own model and the shared one.")] = None,
+    shared_only: Annotated[bool, typer.Option(help="The shared model only.")] = False,
+    onnx: Annotated[bool, typer.Option(help="Also as ONNX, checked with onnxruntime.")] = False,
+    for_study: Annotated[bool, typer.Option(help="Also from a simulation; the files say so.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Hand out models: safetensors and JSON (no pickles), a script that predicts with NumPy alone, and ONNX."""
+    from kinfolk.serving.export import export as write
+    from kinfolk.serving.trained import notice, open_models
+
+    fitted = open_models(models)
+    folder = write(fitted, output, client=client, shared_only=shared_only, onnx=onnx, for_study=for_study)
+    files = sorted(path.name for path in folder.iterdir())
+    said = notice(open_models(folder))
+    if as_json:
+        emit("export", {"output": str(folder), "files": files, "notice": said, **_about(fitted)})
+        return
+    console.print(f"{folder}: {', '.join(files)}", highlight=False, soft_wrap=True)
+    if said:
+        console.print(f"[yellow]{said}[/yellow]", highlight=False)
+
+
+def write_frame(frame: Any, path: Path) -> None:
+    """A table as a file; its ending says how."""
+    from kinfolk.training import run_directory
+
+    writers = {".csv": frame.write_csv, ".parquet": frame.write_parquet, ".arrow": frame.write_ipc}
+    writers[".feather"] = frame.write_ipc
+    if path.suffix.lower() not in writers:
+        raise ConfigError(f"output={path}: the endings that can be written are {', '.join(writers)}")
+    with run_directory.writing(path):
+        writers[path.suffix.lower()](path)
+
+
+def _about(fitted: Fitted) -> dict[str, Any]:
+    return {key: fitted.privacy[key] for key in ("level", "epsilon", "delta", "simulated")}

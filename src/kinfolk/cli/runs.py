@@ -1,0 +1,178 @@
+"""`kinfolk runs` (list, show, resume, export) and `kinfolk ledger`: what there is and what it has cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from kinfolk.cli.output import Json, bar, console, emit, result_row, show_results, spent
+
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
+
+runs_app = typer.Typer(no_args_is_help=True, help="List, show, resume and export run directories.")
+
+
+@runs_app.command("list")
+def list_runs(
+    folder: Annotated[Path, typer.Argument(help="Where run directories are.")] = Path("runs"), as_json: Json = False
+) -> None:
+    """All runs in a folder, the newest last."""
+    from kinfolk.training import run_directory
+
+    if not folder.is_dir():
+        raise run_directory.RunError(f"{folder} is not a folder: give the one where runs are kept (train's --output)")
+    found = sorted(path.parent.parent for path in folder.glob("*/public/experiment.toml"))
+    rows = [_summary(run_directory.open_run(path)) for path in sorted(found, key=lambda path: path.stat().st_mtime)]
+    if as_json:
+        emit("runs list", {"runs": rows})
+        return
+    table = Table("method", "data", "level", "rounds", "epsilon", "error", title=f"Runs in {folder}")
+    for row in rows:
+        error = "" if row["error"] is None else f"{row['error']:.4g}"
+        epsilon = spent(row) if row["finished"] else "not finished"
+        done = f"{row['rounds']}/{row['planned']}"
+        table.add_row(row["method"], escape(row["data"]), row["level"], done, epsilon, error)
+    console.print(table)
+    for row in rows:
+        console.print(row["run"], highlight=False, markup=False, soft_wrap=True)
+
+
+def _summary(run: Any) -> dict[str, Any]:
+    experiment, metrics = run.experiment(), run.metrics()
+    known = {"epsilon": None, "delta": None, "simulated": experiment.seed is not None, "error": None}
+    if metrics:
+        known["error"] = metrics[-1]["error"]
+    if run.done():
+        known |= {key: run.statement()[key] for key in ("epsilon", "delta", "simulated")}
+    return {
+        "name": run.name,
+        "run": str(run.path),
+        "method": experiment.phases[-1].method,
+        "data": experiment.data.name,
+        "level": experiment.privacy.level,
+        "rounds": metrics[-1]["round"] if metrics else 0,
+        "planned": experiment.rounds,
+        "finished": run.done(),
+        **known,
+    }
+
+
+@runs_app.command("show")
+def show(path: RunPath, as_json: Json = False) -> None:
+    """A run's settings, results and privacy statement."""
+    from kinfolk.training import run_directory
+
+    run = run_directory.open_run(path)
+    row = _summary(run)
+    if as_json:
+        emit("runs show", {**row, "statement": run.statement() if run.done() else None, "metrics": run.metrics()})
+        return
+    table = Table("", "", show_header=False, title=escape(row["name"]))
+    for key in ("method", "data", "level", "planned", "rounds", "error"):
+        table.add_row(key, escape(str(row[key])))
+    console.print(table)
+    if run.done():
+        console.print((run.public / "statement.txt").read_text(), highlight=False, markup=False, soft_wrap=True)
+    else:
+        console.print(f"Not finished: kinfolk runs resume {path}", highlight=False, soft_wrap=True)
+
+
+@runs_app.command("resume")
+def resume(path: RunPath, as_json: Json = False) -> None:
+    """Go on with a run that was stopped. A simulation continues bit for bit, a release draws fresh noise."""
+    from kinfolk.training import loop, run_directory
+
+    experiment = run_directory.open_run(path).experiment()
+    with bar(as_json, experiment.name, experiment.seed is not None) as progress:
+        run = loop.resume(path, progress=progress)
+    show_results("runs resume", [result_row(run)], as_json)
+
+
+@runs_app.command("export")
+def export(
+    path: RunPath,
+    output: Annotated[Path, typer.Option(help="A folder for the files.")],
+    with_private: Annotated[bool, typer.Option(help="Also metrics and per-client results, which are private.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a run's ledger (and, if asked, its metrics) as Parquet files, for other tools."""
+    from kinfolk.data.tables.read import polars
+    from kinfolk.training import run_directory
+
+    run = run_directory.open_run(path)
+    with run_directory.writing(output):
+        output.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, rows in run_tables(run, with_private).items():
+        if rows:
+            with run_directory.writing(output):
+                polars().DataFrame(rows).write_parquet(output / f"{name}.parquet")
+            written.append(f"{name}.parquet")
+    if as_json:
+        emit("runs export", {"output": str(output), "files": written, "private": with_private})
+        return
+    console.print(f"{output}: {', '.join(written) or 'nothing to write yet'}", highlight=False, soft_wrap=True)
+    if not with_private:
+        console.print("Metrics are private and were left out: --with-private writes them.", highlight=False)
+
+
+def run_tables(run: Any, with_private: bool) -> dict[str, list[dict[str, Any]]]:
+    """What a run left behind, as plain rows: public ones, and private ones only if asked for."""
+    import json
+    from dataclasses import asdict
+
+    from kinfolk.accounting.ledger import read_lines
+
+    found: dict[str, list[dict[str, Any]]] = {}
+    if (run.public / "ledger.jsonl").exists():
+        flat = []
+        for line in read_lines(run.public / "ledger.jsonl"):
+            values = asdict(line)
+            first, last = values.pop("rounds")
+            flat.append({**values.pop("cost"), **values, "first_round": first, "end_round": last})
+        found["ledger"] = flat
+    if run.done():
+        found["parties"] = [
+            {key: value for key, value in party.items() if key != "releases"} for party in run.statement()["parties"]
+        ]
+    if with_private:
+        found["metrics"] = run.metrics()
+        if (run.private / "clients.json").exists():
+            clients = json.loads((run.private / "clients.json").read_text())
+            found["clients"] = [
+                {"client": row["client"], "seed": n, "loss": loss, "error": error}
+                for row in clients
+                for n, (loss, error) in enumerate(zip(row["loss"], row["error"], strict=True))
+            ]
+    return found
+
+
+def ledger(
+    path: Annotated[Path, typer.Argument(help="A ledger (.jsonl), or a run directory.")],
+    delta: Annotated[float | None, typer.Option(help="Default: 1e-5.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What every party has spent, by data set and protected unit, read from a ledger."""
+    from kinfolk.accounting.ledger import SIMULATED, LedgerError
+    from kinfolk.accounting.spending import spending
+
+    if path.is_dir():
+        path = path / "public" / "ledger.jsonl"
+    if not path.is_file():
+        raise LedgerError(f"{path} is not a ledger: give a .jsonl file or a run directory")
+    rows = spending(path, 1e-5 if delta is None else delta)
+    if as_json:
+        emit("ledger", {"ledger": str(path), "parties": rows})
+        return
+    table = Table("party", "data set", "protects", "runs", "releases", "epsilon", "delta", title=f"Ledger {path.name}")
+    for row in rows[:60]:
+        mark = " (simulated)" if row["noise"] == SIMULATED else ""
+        words = (row["party"], row["data"], f"one {row['unit']} ({row['relation']})", str(row["runs"]))
+        table.add_row(*map(escape, words), str(row["releases"]), f"{row['epsilon']:.4g}{mark}", f"{row['delta']:.2g}")
+    console.print(table)
+    if len(rows) > 60:
+        console.print(f"and {len(rows) - 60} more parties (all of them with --json)")

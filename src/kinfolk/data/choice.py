@@ -1,0 +1,25 @@
+"""Which federation, in the words of an experiment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DataChoice:
+    """Which federation: a built-in one, or tables of one's own."""
+
+    name: str = "synthetic_schools"
+    """The data set's name: one that is built in, or what its owner calls the tables. The ledger knows it by this."""
+    scaling: str = "bounds"
+    test_fraction: float = 0.2
+    pooled: bool = False
+    """All clients' rows put together, as if one client had them: a reference that no federation can have."""
+    files: tuple[str, ...] = ()
+    """Tables to read (CSV, Parquet, Arrow), as seen from the directory in which training was begun."""
+    client: str | None = None
+    """The column that says whose row it is; None: every file is one client."""
+    target: str | None = None
+    """The column to predict; None: as the schema says."""
+    schema: str | None = None
+    """The file that declares the columns; None: drafted from the data, which only a simulation may do."""

@@ -1,0 +1,123 @@
+"""Arrays and data frames in memory as rows of a federation: what the estimators take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kinfolk.data.federation import DataError, Federation, from_rows
+from kinfolk.data.tables import schema as schemas
+from kinfolk.data.tables.draft import guess
+from kinfolk.data.tables.encode import BOUNDS, GUESSED, encode, scaled
+from kinfolk.data.tables.read import TableFile, polars
+from kinfolk.data.tables.schema import Column, Schema
+
+
+def client_ids(clients: Any, x: Any, what: str) -> np.ndarray:
+    """Whose row each row is, as text."""
+    if clients is None:
+        raise ValueError(f"clients=None: {what} needs clients=, one name per row of X, which says whose row it is")
+    ids = np.asarray(clients)
+    rows = x.shape[0] if hasattr(x, "shape") else len(np.asarray(x))
+    if ids.ndim != 1 or len(ids) != rows:
+        raise ValueError(f"clients has shape {ids.shape}, and X has {rows} rows: give one name per row")
+    if ids.dtype.kind == "f" and not np.isfinite(ids).all():
+        raise ValueError("clients holds NaN: every row belongs to somebody")
+    return ids.astype(str)
+
+
+def number_columns(x: np.ndarray, names: Sequence[str], bounds: tuple[Any, Any] | None) -> tuple[Column, ...]:
+    """Numeric columns with declared bounds, or with those of the data, marked as guesses."""
+    guessed = bounds is None
+    if bounds is None:
+        empty = np.isnan(x).all(axis=0)
+        full = np.where(empty, 0.0, x)
+        low, high = np.nanmin(full, axis=0), np.nanmax(full, axis=0)
+        high = np.where(high > low, high, low + 1)
+    else:
+        low, high = (np.broadcast_to(np.asarray(bound, float), x.shape[1:]) for bound in bounds)
+    return tuple(
+        Column(str(name), low=float(a), high=float(b), confirmed=not guessed)
+        for name, a, b in zip(names, low, high, strict=True)
+    )
+
+
+def scaled_rows(x: np.ndarray, schema: Schema) -> np.ndarray:
+    """Numeric rows scaled by the schema's bounds."""
+    return np.stack([scaled(x[:, k], column)[0] for k, column in enumerate(schema.columns)], axis=1)
+
+
+def holds_text(x: Any) -> bool:
+    """Whether a data frame has columns that are no numbers."""
+    dtypes = getattr(x, "dtypes", None)
+    return hasattr(x, "columns") and dtypes is not None and any(_is_text(dtype) for dtype in dtypes)
+
+
+def _is_text(dtype: Any) -> bool:
+    numeric = getattr(dtype, "is_numeric", None)
+    return not numeric() if numeric is not None else getattr(dtype, "kind", "O") not in "fiub"
+
+
+def _table(frame: Any) -> TableFile:
+    pl = polars()
+    if not isinstance(frame, pl.DataFrame):
+        if not hasattr(frame, "columns"):
+            raise DataError("schema= names columns: give X as a pandas or polars frame")
+        frame = pl.from_pandas(frame)
+    return TableFile(Path("X"), frame, 0)
+
+
+def guessed_columns(frame: Any) -> tuple[Column, ...]:
+    """What the columns of a frame seem to be, marked as guesses; those that cannot be used are left out."""
+    file = _table(frame)
+    found = [guess(name, [file]) for name in file.frame.columns]
+    columns = tuple(column for column in found if isinstance(column, Column))
+    if not columns:
+        raise DataError("X has no column that can be used: " + "; ".join(map(str, found)))
+    return columns
+
+
+def from_frame(frame: Any, schema: Schema) -> np.ndarray:
+    """Rows of a polars or pandas frame, encoded by a schema."""
+    file = _table(frame)
+    missing = [column.name for column in schema.columns if column.name not in file.frame.columns]
+    if len(missing) == len(schema.columns):
+        raise DataError(f"X has none of the schema's columns ({schemas.shortened(missing)})")
+    return encode(schema, file)[0]
+
+
+def one_column(y: Any, rows: int, numeric: bool = False) -> np.ndarray:
+    """The target as one value per row."""
+    from sklearn.utils import column_or_1d
+
+    if y is None:
+        raise ValueError("y=None: fit requires y to be passed, but the target y is None")
+    found = column_or_1d(y, warn=True)
+    if len(found) != rows:
+        raise ValueError(f"y has {len(found)} values and X has {rows} rows (inconsistent numbers of samples)")
+    if numeric:
+        found = found.astype(np.float64)
+    if found.dtype.kind == "f" and not np.isfinite(found).all():
+        raise ValueError("y holds NaN or infinity: leave such rows out")
+    return found
+
+
+def federation(x: np.ndarray, y: np.ndarray, clients: np.ndarray, schema: Schema, name: str) -> Federation:
+    """All rows as training rows. What a run measures is then measured on them too: nothing is kept for testing."""
+    guesses = schema.unconfirmed()
+    found = from_rows(
+        x,
+        y,
+        clients,
+        test_fraction=0.0,
+        name=name,
+        outcome=schema.outcome,
+        classes=0 if schema.target.kind == "number" else len(schema.target.classes),
+        scaling=GUESSED if guesses else BOUNDS,
+        scaling_is_private=not guesses,
+    )
+    return replace(found, test=found.train, encoding=schemas.to_toml(schema), guesses=guesses)

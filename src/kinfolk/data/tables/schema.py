@@ -1,0 +1,161 @@
+"""What a table's columns are, declared by the owner of the data: kinds, bounds, vocabularies. TOML is the text form.
+
+Scaling, vocabularies and the list of classes come from here and never from the rows, so they need no account. What was
+guessed from rows is marked `confirmed = false`: a simulation may use it, a release may not.
+
+>>> ward = Column("ward", "category", values=("a", "b"))
+>>> schema = Schema(Column("risk", "yes_no"), (Column("age", low=0, high=100), ward))
+>>> schema.feature_names()
+('age', 'ward=a', 'ward=b')
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kinfolk import toml
+from kinfolk.data.federation import DataError
+
+KINDS = ("number", "category", "yes_no")
+FEATURE_POLICIES = ("fill", "indicate")
+TARGET_POLICIES = ("refuse", "drop")
+
+
+class SchemaError(DataError):
+    """A schema that cannot be used, with the remedy."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column, as its owner declares it."""
+
+    name: str
+    kind: str = "number"
+    """`number` (between `low` and `high`), `category` (one of `values`) or `yes_no`."""
+    low: float | None = None
+    high: float | None = None
+    """Bounds of a number. What lies outside is moved to the bound."""
+    values: tuple[str, ...] = ()
+    """The vocabulary of a category. A value that is not in it counts as none of them."""
+    missing: str = ""
+    """A feature: `fill` (with the middle of the bounds; no category) or `indicate` (fill, and add a column that says
+    so). The target: `refuse`, or `drop` the row."""
+    confirmed: bool = True
+    """False: guessed from the data. Change what is wrong and set it to true before a release."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise SchemaError(f"column {self.name!r}: kind={self.kind!r} is not one of {KINDS}")
+        if self.kind == "number":
+            if self.low is None or self.high is None:
+                raise SchemaError(f"column {self.name!r} is a number and needs bounds: give low and high")
+            if not (self.low < self.high and abs(self.low) < float("inf") and abs(self.high) < float("inf")):
+                raise SchemaError(f"column {self.name!r}: low={self.low} must be below high={self.high}, both finite")
+        elif self.low is not None or self.high is not None:
+            raise SchemaError(f"column {self.name!r}: low and high belong to a number, and this is a {self.kind}")
+        if self.kind == "category" and len(self.values) < 2:
+            raise SchemaError(f"column {self.name!r}: values={list(self.values)} needs at least two entries")
+        if self.kind != "category" and self.values:
+            raise SchemaError(f"column {self.name!r}: values belong to a category, and this is a {self.kind}")
+        if len(set(self.values)) < len(self.values):
+            raise SchemaError(f"column {self.name!r}: values={list(self.values)} names one twice")
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The labels of a target that is no number."""
+        return ("no", "yes") if self.kind == "yes_no" else self.values
+
+    def feature_names(self) -> tuple[str, ...]:
+        """The inputs of a model that this column becomes."""
+        own = tuple(f"{self.name}={value}" for value in self.values) if self.kind == "category" else (self.name,)
+        return (*own, f"{self.name} is missing") if self.missing == "indicate" else own
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A table: what to predict, from which columns, and whose row it is."""
+
+    target: Column
+    columns: tuple[Column, ...]
+    client: str | None = None
+    """The column that says whose row it is; None: every file is one client."""
+    name: str | None = None
+    """What the owner calls the data set: its ledger goes by this name."""
+
+    def __post_init__(self) -> None:
+        names = [column.name for column in (self.target, *self.columns)] + ([self.client] if self.client else [])
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise SchemaError(f"column {twice[0]!r} is declared twice")
+        if not self.columns:
+            raise SchemaError("a schema needs at least one column to predict from")
+        for column in self.columns:
+            if column.missing not in ("", *FEATURE_POLICIES):
+                raise SchemaError(
+                    f"column {column.name!r}: missing={column.missing!r} is not one of {FEATURE_POLICIES}"
+                )
+        if self.target.missing not in ("", *TARGET_POLICIES):
+            raise SchemaError(
+                f"target {self.target.name!r}: missing={self.target.missing!r} is not one of {TARGET_POLICIES}"
+            )
+
+    @property
+    def outcome(self) -> str:
+        """The task: `number`, `binary` or `classes`."""
+        if self.target.kind == "number":
+            return "number"
+        return "binary" if len(self.target.classes) == 2 else "classes"
+
+    def feature_names(self) -> tuple[str, ...]:
+        return tuple(name for column in self.columns for name in column.feature_names())
+
+    def unconfirmed(self) -> tuple[str, ...]:
+        """Columns whose entries are guesses from the data."""
+        return tuple(column.name for column in (self.target, *self.columns) if not column.confirmed)
+
+
+def load(path: Path) -> Schema:
+    """The schema in a TOML file."""
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise SchemaError(f"schema {path} cannot be read: {error.strerror}") from error
+    try:
+        return from_toml(text)
+    except ValueError as error:
+        raise SchemaError(f"{path}: {error}") from None
+
+
+def from_toml(text: str) -> Schema:
+    """The schema that a TOML text describes."""
+    return toml.from_toml(text, Schema)
+
+
+def to_toml(schema: Schema) -> str:
+    """The schema as TOML, with a word on what has to be confirmed."""
+    guesses = schema.unconfirmed()
+    head = ["# What the columns of a table are. Bounds, values and kinds listed here count as public."]
+    if guesses:
+        head += [
+            "# Entries with confirmed = false were guessed from the data: replace them by what is known without",
+            "# looking (an age lies between 0 and 120), then set confirmed = true. A release is refused until then.",
+        ]
+    lines = [line for line in toml.to_toml(schema).splitlines() if line not in ("values = []", 'missing = ""')]
+    return "\n".join([*head, "", *lines]).replace("\n\n\n", "\n\n") + "\n"
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A suggestion for a name that is not there."""
+    known = list(names)
+    folded = {other.lower(): other for other in reversed(known)}
+    near = difflib.get_close_matches(name.lower(), folded, 1, 0.5)
+    return f"did you mean {folded[near[0]]!r}?" if near else f"there are: {shortened(known)}"
+
+
+def shortened(names: Sequence[str], most: int = 12) -> str:
+    """Names in a row; the rest is counted."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + rest

@@ -1,0 +1,181 @@
+"""The Flower programs of a federation, as command lines and environments: to be started, or shown to be copied."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from kinfolk.deploy import message_relay, superlink_guard
+from kinfolk.deploy.keys import write_secret
+from kinfolk.toml import ConfigError
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "PYTHONUNBUFFERED": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",
+}
+"""Flower reports nothing to anybody."""
+SECRET = "node.secret"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A program with its arguments, and what it finds in its environment besides the usual."""
+
+    words: tuple[str, ...]
+    environment: dict[str, str]
+
+    def shown(self) -> str:
+        """As a line for a shell."""
+        given = " ".join(f"{key}={shlex.quote(value)}" for key, value in self.environment.items())
+        return f"env {given} {shlex.join(self.words)}"
+
+    def complete(self) -> dict[str, str]:
+        """The whole environment."""
+        return {**os.environ, **self.environment}
+
+
+def flower_program(name: str) -> str:
+    """Where one of Flower's programs is: beside this Python, or on the path."""
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise ConfigError(f"{name} is not installed: pip install 'kinfolk[flower]'")
+    return found
+
+
+def supernode(folder: Path, address: str, port: int) -> Command:
+    """A silo's SuperNode: over TLS, with the silo's key; it starts no programs, so it cannot run what it is sent."""
+    words = (
+        flower_program("flower-supernode"),
+        *("--root-certificates", str(folder / "ca.crt")),
+        *("--superlink", address),
+        *("--auth-supernode-private-key", str(folder / "node")),
+        *("--isolation", "process", "--superexec-auth-secret-file", str(node_home(folder) / SECRET)),
+        *("--host", "127.0.0.1", "--port", str(port)),
+    )
+    return Command(words, {**QUIET, "FLWR_HOME": str(node_home(folder))})
+
+
+def carrier(folder: Path, port: int, door: Path) -> Command:
+    """What carries messages from the SuperNode to the worker's door and back."""
+    home = node_home(folder)
+    words = (sys.executable, str(message_relay.__file__), f"127.0.0.1:{port}", str(home / SECRET), str(door))
+    return Command(words, {**QUIET, "FLWR_HOME": str(home)})
+
+
+def node_home(folder: Path) -> Path:
+    """What Flower keeps at a silo; nothing of it is private."""
+    return folder / "flower"
+
+
+def write_node_secret(folder: Path) -> None:
+    """A new secret between a SuperNode and its carrier, so that nobody else on the machine can stand in for it."""
+    path = node_home(folder) / SECRET
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    path.unlink(missing_ok=True)
+    write_secret(path, secrets.token_bytes(32))
+
+
+def secret_command(folder: Path) -> str:
+    """The same as a line for a shell."""
+    home = shlex.quote(str(node_home(folder)))
+    return f"(umask 077; mkdir -p {home}; head -c 32 /dev/urandom > {home}/{SECRET})"
+
+
+def superlink(folder: Path, host: str, port: int) -> Command:
+    """The server's SuperLink behind its guard: TLS, and nodes known by their keys."""
+    words = (
+        sys.executable,
+        str(superlink_guard.__file__),
+        *("--ssl-ca-certfile", str(folder / "ca.crt")),
+        *("--ssl-certfile", str(folder / "server.crt")),
+        *("--ssl-keyfile", str(folder / "server.key")),
+        "--enable-supernode-auth",
+        "--disable-runtime-dependency-installation",
+        *("--database", str(folder / "superlink.db")),
+        *("--host", host, "--port", str(port)),
+    )
+    return Command(words, {**QUIET, "PATH": _path(), "FLWR_HOME": str(folder / "flower")})
+
+
+def flwr(folder: Path, *words: str) -> Command:
+    """Flower's own command line, for the operator of the server."""
+    return Command((flower_program("flwr"), *words), {**QUIET, "PATH": _path(), "FLWR_HOME": str(folder / "flower")})
+
+
+def _path() -> str:
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
+def end_with_parent() -> None:
+    """Called in a new process before its program: on Linux it is stopped when the one that started it dies."""
+    if sys.platform == "linux":
+        stop_signal_option = 1  # PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(stop_signal_option, signal.SIGTERM)
+
+
+def end_with(process: int) -> None:
+    """On Linux this process ends as soon as that one has, whatever it is doing; 0 is nobody.
+
+    For the server's app, which Flower starts and which would otherwise outlive a server that was killed. Where the
+    system does not let processes be watched, it ends when Flower notices.
+    """
+    if not process or not hasattr(os, "pidfd_open"):
+        return
+    try:
+        watched = os.pidfd_open(process)
+    except ProcessLookupError:
+        os._exit(1)
+    except OSError:
+        return
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(watched, select.POLLIN)
+        poll.poll()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def running(command: Command, log: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that runs as long as the context; its output goes to a file, or to where this one's goes."""
+    with open(log, "ab") if log else nullcontext() as file:
+        errors = subprocess.STDOUT if log else None
+        process = subprocess.Popen(
+            command.words,
+            env=command.complete(),
+            stdout=file,
+            stderr=errors,
+            preexec_fn=end_with_parent,
+            umask=0o077,  # at client level Flower's database holds raw messages
+        )
+        try:
+            yield process
+        finally:
+            stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Asks a program to end, and ends it when it does not."""
+    process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,238 @@
+"""What a silo runs: its own rows, its own mechanisms, and the `client_round` that simulation runs too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kinfolk import trees
+from kinfolk.accounting.calibrate import budget_of, check_deltas, terms_for
+from kinfolk.accounting.ledger import Allowance
+from kinfolk.deploy.policy import Policy, require_compatible
+from kinfolk.deploy.round_noise import fresh_meter, require_traced, tape_shapes
+from kinfolk.deploy.study import Study
+from kinfolk.engines.layout import local_steps
+from kinfolk.privacy.choice import Chooser, ExactMin
+from kinfolk.privacy.exact_noise import check_grid
+from kinfolk.privacy.gates import CHOICE, GRADIENT, DataGate
+from kinfolk.privacy.levels import DATA_KINDS, PrivacyLevel, Terms
+from kinfolk.privacy.mechanisms import Cost, ExactSum, Mechanism, Sampling
+from kinfolk.privacy.release import Meter, Tape, new_meter
+from kinfolk.rounds import client_round
+from kinfolk.training.build import as_array
+from kinfolk.types import Algorithm, Rows, Tree
+from kinfolk.verify.round_check import RoundCheck, check_round
+
+run_client = jax.jit(client_round, static_argnums=(0, 1))
+
+
+@dataclass(frozen=True)
+class Program:
+    """One silo, ready to compute. Nothing in it came from a message."""
+
+    study: Study
+    policy: Policy
+    rows: Rows
+    terms: Terms
+    """What stands at the silo's data gate, round by round."""
+    uses: dict[str, np.ndarray]
+    """Releases of each kind in each round, counted on the program itself."""
+    checks: tuple[RoundCheck, ...]
+    """The flow check of every phase."""
+
+    @property
+    def slot(self) -> int:
+        return self.study.roster.clients.index(self.policy.client)
+
+    @property
+    def size(self) -> int:
+        return int(self.rows.mask.shape[0])
+
+    @cached_property
+    def steps(self) -> int:
+        return _steps(self.policy, self.size)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of a run that the silo serves."""
+        return min(self.policy.rounds, self.study.experiment.rounds)
+
+    def costs(self, number: int) -> dict[str, Cost]:
+        """What one release of each kind costs in a round."""
+        if self.study.level != "example":
+            return {}
+        data, choice = self.terms.at(number).own
+        return {GRADIENT: data.costs()[0], CHOICE: choice.costs()[0]}
+
+    def allowance(self) -> Allowance | None:
+        """What the silo may spend; none where noise was given instead of a budget (tests only)."""
+        epsilon, delta = self.budget()
+        return None if epsilon is None else Allowance(epsilon, delta)
+
+    def budget(self) -> tuple[float | None, float]:
+        return budget_of(self.policy.privacy, self.policy.client, self.size)
+
+    def personal_shape(self, phase: int) -> Tree:
+        slot = jax.ShapeDtypeStruct((), jnp.int32)
+        return jax.eval_shape(self.study.algorithms[phase].init_client, self.study.shapes[phase], slot)
+
+    def begin(self, phase: int, entry: Tree) -> Tree:
+        """The silo's state before its first round of a phase that began with the shared state `entry`."""
+        return self.study.algorithms[phase].init_client(jax.tree.map(jnp.asarray, entry), jnp.int32(self.slot))
+
+    def meter(self, number: int, uses: dict[str, int], draws: int) -> Meter:
+        """Fresh keys and noise for a round; in a test, the stream of simulation, gone on from these counts."""
+        kinds = DATA_KINDS[self.study.level]
+        if not self.policy.test_keys:
+            terms = self.terms.at(number)
+            mechanisms = {kind: terms.choice if kind == CHOICE else terms.data for kind in kinds}
+            return fresh_meter(mechanisms, self._tape(self.study.phase(number)))
+        stream = jax.random.fold_in(jax.random.fold_in(self.study.key, 1), self.slot)
+        counts = {kind: jnp.int32(uses[kind]) for kind in kinds}
+        return replace(new_meter(stream, kinds), uses=counts, draws=jnp.int32(draws))
+
+    def _tape(self, phase: int) -> Tape | None:
+        most = {kind: int(counts.max(initial=0)) for kind, counts in self.uses.items()}
+        return tape_shapes(DATA_KINDS[self.study.level], self.checks[phase].sizes, most)
+
+    def compute(self, number: int, shared: Tree, personal: Tree, meter: Meter) -> tuple[Tree, Tree, Meter]:
+        """The silo's part of a round: message, personal state, meter."""
+        return run_client(
+            self.study.model,
+            self.steps,
+            self.study.algorithms[self.study.phase(number)],
+            jax.tree.map(jnp.asarray, shared),
+            jax.tree.map(jnp.asarray, personal),
+            jax.tree.map(jnp.asarray, self.rows),
+            meter,
+            self.terms.at(number).own,
+            jnp.float32(self.size),
+            jnp.int32(self.steps),
+            jnp.int32(number),
+        )
+
+    def model(self, phase: int, shared: Tree, personal: Tree) -> Tree:
+        """The model that the algorithm gives the silo."""
+        return self.study.algorithms[phase].model(*jax.tree.map(jnp.asarray, (shared, personal)))
+
+    def personalised(self, phase: int, shared: Tree, model: Tree) -> Tree:
+        """What the silo makes of its model alone, at the end; nobody sees it."""
+        step = self.study.afterwards
+        if step is None:
+            return model
+        shared = jax.tree.map(jnp.asarray, shared)
+        common = self.model(phase, shared, self.study.algorithms[phase].init_client(shared, jnp.int32(0)))
+        meter = new_meter(self.study.key, ())  # nothing is drawn
+        numbers = (jnp.float32(self.size), jnp.int32(self.steps), jnp.int32(0))
+        rows = jax.tree.map(jnp.asarray, self.rows)
+        return step(common, model, DataGate(rows, meter, *self.terms.own, *numbers, self.steps, self.study.model))
+
+
+def message_shape(study: Study, phase: int) -> Tree:
+    """What a client of this study sends in a phase; the same for all of them, whatever stands at their gates."""
+    gates = (ExactSum(Sampling(jnp.float32(1))), ExactMin(jnp.float32(1)))
+    shared, number = study.shapes[phase], jax.ShapeDtypeStruct((), jnp.int32)
+    personal = jax.eval_shape(study.algorithms[phase].init_client, shared, number)
+    meter = jax.eval_shape(lambda key: new_meter(key, ()), study.key)
+    one = partial(client_round, study.model, 1, study.algorithms[phase])
+    size = jax.ShapeDtypeStruct((), jnp.float32)
+    return jax.eval_shape(one, shared, personal, row_shapes(study, 1), meter, gates, size, number, number)[0]
+
+
+def row_shapes(study: Study, rows: int) -> Rows:
+    label = jnp.float32 if study.roster.outcome == "number" else jnp.int32
+    return Rows(
+        jax.ShapeDtypeStruct((rows, len(study.roster.features)), jnp.float32),
+        jax.ShapeDtypeStruct((rows,), label),
+        jax.ShapeDtypeStruct((rows,), bool),
+    )
+
+
+def _steps(policy: Policy, size: int) -> int:
+    return int(local_steps(np.array([size]), policy.training.batch_size, policy.training.epochs)[0])
+
+
+def prepare_silo(study: Study, policy: Policy, rows: Rows) -> Program:
+    """Checks the policy, counts releases on the program, calibrates the noise to them and checks the flow."""
+    require_compatible(policy, study)
+    size = int(rows.mask.shape[0])
+    level = policy.privacy
+    if level.level == "example":
+        check_deltas(level, (policy.client,), np.array([size]))
+    draft = _terms(study, policy, size, None)
+    rounds = min(policy.rounds, study.experiment.rounds)
+    uses = _count(study, policy, draft.own, rounds, _steps(policy, size))
+    terms = _terms(study, policy, size, uses)
+    program = Program(study, policy, rows, terms, uses, ())
+    checks = tuple(_check(program, phase) for phase in range(len(study.algorithms)))
+    if level.level == "example":
+        for phase, check in enumerate(checks):
+            require_traced(_of_phase(program, phase), check.client_releases)
+        if not policy.test_keys:
+            for mechanism in (terms.data, *((terms.choice,) if uses[CHOICE].any() else ())):
+                check_grid(mechanism, size)
+    return replace(program, checks=checks)
+
+
+def _of_phase(program: Program, phase: int) -> dict[str, np.ndarray]:
+    """Releases in the rounds of one phase."""
+    rounds = [number for number in range(program.rounds) if program.study.phase(number) == phase]
+    return {kind: counts[rounds] for kind, counts in program.uses.items()}
+
+
+def _terms(study: Study, policy: Policy, size: int, uses: dict[str, np.ndarray] | None) -> Terms:
+    """The mechanisms at this silo's data gate. Without counts: some noise, for counting only."""
+    level = policy.privacy if policy.privacy.level == "example" else PrivacyLevel("none")
+    if level.level == "example" and uses is None:
+        level = PrivacyLevel("example", noise_multiplier=1.0, allow_large_delta=True)
+    counts = {kind: np.zeros(1, int) if uses is None else uses[kind][:, None] for kind in DATA_KINDS[level.level]}
+    weights = trees.size(jax.eval_shape(study.model.init, study.key))
+    own = policy.training
+    shuffled = own.batches == "shuffled"
+    terms = terms_for(level, (policy.client,), np.array([size]), own.batch_size, counts, weights, shuffled)
+    data, choice = as_array(jax.tree.map(lambda leaf: leaf[0], terms.own))
+    everybody = ExactSum(Sampling(jnp.float32(1)), sampled_here=False)
+    return Terms(data, choice, everybody, *as_array((terms.noise_factors, terms.clip_factors)))
+
+
+def _count(
+    study: Study, policy: Policy, own: tuple[Mechanism, Chooser], rounds: int, steps: int
+) -> dict[str, np.ndarray]:
+    """Releases of every kind in every round: read off the program, without any data."""
+    kinds = DATA_KINDS[study.level]
+    slot = jnp.int32(study.roster.clients.index(policy.client))
+
+    def zeros(shapes: Tree) -> Tree:
+        return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+
+    @partial(jax.jit, static_argnums=0)
+    def count(phase: int, algorithm: Algorithm, own: Any, number: jax.Array) -> dict[str, jax.Array]:
+        shared = zeros(study.shapes[phase])
+        meter = replace(new_meter(jax.random.key(0), kinds), tape=Tape({}, "count"))
+        personal, rows = algorithm.init_client(shared, slot), zeros(row_shapes(study, 1))
+        numbers = (jnp.float32(1), jnp.int32(steps), number)
+        return client_round(study.model, steps, algorithm, shared, personal, rows, meter, own, *numbers)[2].uses
+
+    phases = [study.phase(number) for number in range(rounds)]
+    found = [count(p, study.algorithms[p], own, jnp.int32(number)) for number, p in enumerate(phases)]
+    return {kind: np.array([int(counts[kind]) for counts in found]) for kind in kinds}
+
+
+def _check(program: Program, phase: int) -> RoundCheck:
+    """The flow check of the very program that this silo runs."""
+    study = program.study
+    rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), program.rows)
+    arguments = (study.model, study.level, study.algorithms[phase], program.terms, rows, program.steps, study.clients)
+    if study.level != "example":  # messages go to a trusted aggregator, which checks its own part
+        return RoundCheck((), {}, {}, {}, "")
+    check = check_round(*arguments).require()
+    if program.policy.test_keys:
+        return check
+    most = {kind: int(counts.max(initial=0)) for kind, counts in program.uses.items()}
+    tape = tape_shapes(DATA_KINDS[study.level], check.sizes, most)
+    return check_round(*arguments, tapes=(tape, None)).require()

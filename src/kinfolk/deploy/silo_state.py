@@ -1,0 +1,86 @@
+"""What a silo keeps of a run, a file for each round that it served: what was sent, and what it goes on from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from kinfolk.deploy.silo_program import Program, message_shape
+from kinfolk.privacy.levels import DATA_KINDS
+from kinfolk.privacy.release import Meter
+from kinfolk.training import run_directory
+from kinfolk.types import Tree
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A silo's own side of a run, between two rounds."""
+
+    personal: Tree
+    uses: dict[str, int]
+    draws: int
+    """How far the streams of test keys were used."""
+    tail: Tree = ()
+    """The mean of its models over the last rounds; of those rounds whose shared state it was sent."""
+    seen: int = 0
+    """How many models that mean is over."""
+
+
+def path_of(folder: Path, number: int) -> Path:
+    """Where a round is kept."""
+    return folder / f"{number:06d}.npz"
+
+
+def last_round(folder: Path) -> int | None:
+    """The last round that was served in a run."""
+    return max((int(path.stem) for path in folder.glob("[0-9]*.npz")), default=None)
+
+
+def sent(program: Program, folder: Path, number: int) -> Tree:
+    """The message of a round that was served before."""
+    form = {"message": message_shape(program.study, program.study.phase(number))}
+    return run_directory.read_tree(path_of(folder, number), form)[0]["message"]
+
+
+def store(folder: Path, number: int, message: Tree, kept: Kept) -> None:
+    """Writes a round, whole or not at all."""
+    with run_directory.writing(folder):
+        folder.mkdir(exist_ok=True)
+    counts = {f"uses_{kind}": np.int64(count) for kind, count in kept.uses.items()}
+    tree = {"message": message, "personal": kept.personal, "tail": kept.tail}
+    run_directory.write_tree(
+        path_of(folder, number), tree, draws=np.int64(kept.draws), seen=np.int64(kept.seen), **counts
+    )
+
+
+def before(program: Program, folder: Path, phase: int, entry: Tree) -> Kept:
+    """What the silo goes on from in a phase that began with the shared state `entry`."""
+    kinds, last = DATA_KINDS[program.study.level], last_round(folder)
+    if last is None:
+        return Kept(program.begin(phase, program.study.first() if phase == 0 else entry), dict.fromkeys(kinds, 0), 0)
+    with np.load(path_of(folder, last)) as file:
+        seen = int(file["seen"])
+    own = program.study.phase(last)
+    form = {"personal": program.personal_shape(own), "tail": program.study.model_shape if seen else ()}
+    tree, rest = run_directory.read_tree(path_of(folder, last), form)
+    kept = Kept(tree["personal"], {k: int(rest[f"uses_{k}"]) for k in kinds}, int(rest["draws"]), tree["tail"], seen)
+    return kept if own == phase else replace(kept, personal=program.begin(phase, entry))
+
+
+def after_round(program: Program, kept: Kept, number: int, shared: Tree) -> Kept:
+    """With the model after a round, whose shared state the silo is sent with the next one, in the tail average."""
+    study = program.study
+    if study.tail_from is None or number < study.tail_from:
+        return kept
+    newest, seen = program.model(study.phase(number), shared, kept.personal), kept.seen + 1
+    mean = newest if seen == 1 else jax.tree.map(lambda old, new: old + (new - old) / seen, kept.tail, newest)
+    return replace(kept, tail=mean, seen=seen)
+
+
+def with_round(kept: Kept, personal: Tree, meter: Meter) -> Kept:
+    """After a round of the silo's own."""
+    uses = {kind: int(count) for kind, count in meter.uses.items()}
+    return replace(kept, personal=personal, uses=uses, draws=int(meter.draws))

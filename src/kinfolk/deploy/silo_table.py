@@ -1,0 +1,89 @@
+"""A silo's own table (CSV, Parquet or Arrow), read as `kinfolk train` reads them, by what its policy declares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from kinfolk.data.federation import DataError
+from kinfolk.data.tables import schema as schemas
+from kinfolk.data.tables.encode import encode, targets
+from kinfolk.data.tables.read import TableFile, numbers, read, require_column
+from kinfolk.data.tables.schema import Column, Schema, SchemaError
+from kinfolk.deploy.policy import Columns
+from kinfolk.deploy.study import Roster
+from kinfolk.types import Rows
+
+
+def read_table(folder: Path, columns: Columns, roster: Roster) -> Rows:
+    """All rows of the table; every value between -1 and 1, by declared bounds.
+
+    A column that is not there, or a value that is not as declared, is an error, before anything was sent to anybody.
+    """
+    schema = schema_of(folder, columns, roster)
+    file = read(folder / columns.path)
+    for column in (*schema.columns, schema.target):
+        require_column(file, column.name, "declared in the policy")
+        if column.kind == "number":
+            _require_inside(column, file, gaps=columns.schema is not None)
+    x, notes = encode(schema, file)
+    if notes:
+        raise DataError(f"{notes[0]}: correct the table, or the schema")
+    y, known = targets(schema, file)
+    return Rows(x[known], y[known], np.ones(int(known.sum()), bool))
+
+
+def schema_of(folder: Path, columns: Columns, roster: Roster) -> Schema:
+    """What the policy declares: a schema file, or bounds of columns that are all numbers. It must fit the study."""
+    if columns.schema is None:
+        return Schema(_target(columns, roster), tuple(_number(columns, name) for name in roster.features))
+    schema = schemas.load(folder / columns.schema)
+    where, classes = columns.schema, roster.classes if roster.outcome == "classes" else 2
+    guesses = schema.unconfirmed()
+    if guesses:
+        raise SchemaError(f"{where}: {guesses[0]!r} was guessed from the data: correct it and set confirmed = true")
+    if schema.client is not None:
+        raise SchemaError(f"{where}: client={schema.client!r}, but a silo's table is one client's: leave it out")
+    if schema.feature_names() != roster.features:
+        raise SchemaError(f"{where} gives the features {schema.feature_names()}, but the study has {roster.features}")
+    if schema.outcome != roster.outcome or (schema.outcome != "number" and len(schema.target.classes) != classes):
+        raise SchemaError(f"{where}: target {schema.target.name!r} is not what the study predicts: {roster.outcome}")
+    if schema.target.kind == "category" and schema.target.values != roster.labels:
+        raise SchemaError(
+            f"{where}: the target's values {schema.target.values} are not the study's labels={roster.labels}: all "
+            "silos need the same ones in the same order"
+        )
+    return schema
+
+
+def _number(columns: Columns, name: str) -> Column:
+    low, high = columns.limits(name)
+    return Column(name, low=low, high=high)
+
+
+def _target(columns: Columns, roster: Roster) -> Column:
+    if roster.outcome == "number":
+        return _number(columns, columns.target)
+    if roster.outcome == "binary" and not roster.labels:
+        return Column(columns.target, "yes_no")
+    return Column(columns.target, "category", values=roster.labels or tuple(map(str, range(roster.classes))))
+
+
+def _require_inside(column: Column, file: TableFile, gaps: bool) -> None:
+    """Refuses numbers outside their bounds, and missing ones unless there may be gaps."""
+    values = numbers(file.frame[column.name], file).to_numpy()
+    assert column.low is not None
+    assert column.high is not None
+    outside = np.flatnonzero((values < column.low) | (values > column.high))
+    if len(outside):
+        row = int(outside[0])
+        raise DataError(
+            f"{file.row(row)} has {column.name}={values[row]:g}, outside its bounds {column.low:g}..{column.high:g}: "
+            "correct the row, or the bounds (they are public, so do not read them off the data)"
+        )
+    if not gaps and np.isnan(values).any():
+        raise DataError(
+            f"{file.row(int(np.isnan(values).argmax()))} has no {column.name}: complete it, drop the row, or declare "
+            "the columns in a schema, which may fill gaps (`kinfolk schema`)"
+        )

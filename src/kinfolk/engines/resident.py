@@ -1,0 +1,313 @@
+"""The resident engine: a whole run as one compiled program.
+
+Clients are vectorised in blocks of similar size, seeds and sweep points are vectorised around them (large models take
+turns instead, see `mapping.py`), and rounds are a loop inside the program, whose bounds are arguments: any number of
+rounds runs without compiling again, and results do not depend on how the rounds are divided into chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from kinfolk import trees
+from kinfolk.engines.batching import at_places, over, over_clients, takes_turns
+from kinfolk.engines.cohorts import Cohort, draw_cohort
+from kinfolk.models import error
+from kinfolk.privacy.gates import DataGate
+from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
+from kinfolk.privacy.release import Meter, PrivacyError, new_meter
+from kinfolk.rounds import client_round, server_round
+from kinfolk.types import Afterwards, Algorithm, Model, Params, Personal, Rows, Shared, Tree
+
+
+@trees.register
+@dataclass(frozen=True)
+class State:
+    """Everything that changes during a run."""
+
+    shared: Shared
+    personal: Personal
+    """One row per client."""
+    meters: Meter
+    """The clients' meters, one row per client."""
+    server: Meter
+    models: Params = ()
+    """The models that clients predict with, one row per client, where these are not what the algorithm says: tail
+    averages, or what clients made of theirs after training."""
+
+
+@trees.register
+@dataclass(frozen=True)
+class Clients:
+    """Everything about the clients that stays: blocks of rows, and public numbers with one entry per client."""
+
+    blocks: tuple[Rows, ...]
+    sizes: Array
+    steps: Array
+    weights: Array
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is fixed when the program is compiled."""
+
+    model: Model
+    level: str
+    widths: tuple[int, ...]
+    """Clients in each block."""
+    most_steps: tuple[int, ...]
+    """Most local steps of any client in each block."""
+    tail_from: int | None = None
+    """From this round on a client's model is the mean over its rounds so far; before it, the latest."""
+
+    @property
+    def clients(self) -> int:
+        return sum(self.widths)
+
+
+def start(plan: Plan, algorithm: Algorithm, key: Array) -> State:
+    """The state before the first round. Separate streams: initial weights, the clients' meters, the server's."""
+    init_key, client_key, server_key = (jax.random.fold_in(key, stream) for stream in range(3))
+    shared = algorithm.init(plan.model.init(init_key), plan.clients)
+    personal = _first_personal(plan, algorithm, shared)
+    keys = jax.vmap(partial(jax.random.fold_in, client_key))(jnp.arange(plan.clients, dtype=jnp.int32))
+    meters = jax.vmap(lambda k: new_meter(k, DATA_KINDS[plan.level]))(keys)
+    state = State(shared, personal, meters, new_meter(server_key, INBOX_KINDS[plan.level]))
+    return state if plan.tail_from is None else replace(state, models=_models(algorithm, state))
+
+
+def final_models(algorithm: Algorithm, state: State) -> Params:
+    """The models that clients predict with, one row per client."""
+    return state.models if jax.tree.leaves(state.models) else _models(algorithm, state)
+
+
+def _models(algorithm: Algorithm, state: State) -> Params:
+    """The models that the algorithm says clients predict with."""
+    clients = state.meters.draws.shape[0]
+    return jax.vmap(partial(algorithm.model, state.shared), axis_size=clients)(state.personal)
+
+
+def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, state: State, number: Array) -> State:
+    """All clients' parts of a round, then the aggregator's."""
+    terms = terms.at(number)
+    cohort = draw_cohort(terms.inbox.sampling, state.server.coins, number, plan.clients)
+    if cohort.index is None:
+        messages, *kept = _all_clients(plan, algorithm, terms, clients, state, number, cohort.present)
+        personal, counted = trees.choose_rows(cohort.present, tuple(kept), (state.personal, _counted(state.meters)))
+        weights, slots = clients.weights, jnp.arange(plan.clients, dtype=jnp.int32)
+    else:
+        slots = cohort.index
+        messages, personal, counted = _gathered(plan, algorithm, terms, clients, state, number, cohort)
+        weights = trees.rows_at(clients.weights, slots)
+    meters = _with_counted(state.meters, counted)
+    expected = terms.inbox.sampling.rate * clients.weights
+    shared, server = server_round(
+        plan.level,
+        algorithm,
+        state.shared,
+        messages,
+        weights,
+        slots,
+        cohort.present,
+        state.server,
+        terms.inbox,
+        expected,
+        number,
+    )
+    after = State(shared, personal, meters, server)
+    if plan.tail_from is None:
+        return after
+    share = 1 / jnp.maximum(number - plan.tail_from + 1, 1).astype(jnp.float32)
+    newest = _models(algorithm, after)
+    return replace(after, models=jax.tree.map(lambda old, new: old + share * (new - old), state.models, newest))
+
+
+def _counted(meter: Meter) -> tuple[Tree, Array, Tree]:
+    """What a client's round changes in its meter."""
+    return meter.uses, meter.draws, meter.tape
+
+
+def _with_counted(meter: Meter, counted: tuple[Tree, Array, Tree]) -> Meter:
+    """The meter after a client's round."""
+    uses, draws, tape = counted
+    return replace(meter, uses=uses, draws=draws, tape=tape)
+
+
+def _client(
+    plan: Plan, most_steps: int, algorithm: Algorithm, shared: Shared, number: Array, own: Tree, rows: Rows
+) -> tuple[Tree, Personal, Tree]:
+    """One client's message, personal state and counters, from its row of `_own`."""
+    personal, meter, mechanisms, size, steps = own
+    message, personal, meter = client_round(
+        plan.model, most_steps, algorithm, shared, personal, rows, meter, mechanisms, size, steps, number
+    )
+    return message, personal, _counted(meter)
+
+
+def _own(terms: Terms, clients: Clients, state: State) -> Tree:
+    """What the engine holds for clients besides their examples, one row each."""
+    return state.personal, state.meters, terms.own, clients.sizes, clients.steps
+
+
+def _all_clients(
+    plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, state: State, number: Array, present: Array
+) -> tuple[Tree, Personal, Tree]:
+    """Every client's round, block by block."""
+    parts, begin = [], 0
+    everything = (present, _own(terms, clients, state))
+    for rows, width, most_steps in zip(clients.blocks, plan.widths, plan.most_steps, strict=True):
+        here, own = trees.row(everything, slice(begin, begin + width))
+        run = partial(_client, plan, most_steps, algorithm, state.shared, number)
+        parts.append(over_clients(plan.model, run, here, own, rows))
+        begin += width
+    return trees.concatenate(parts)
+
+
+def _gathered(
+    plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, state: State, number: Array, cohort: Cohort
+) -> tuple[Tree, Personal, Tree]:
+    """The cohort's rounds. What is computed in an empty place is thrown away.
+
+    Where clients take turns, those who take at most half of the most steps have a loop of that length.
+    """
+    assert cohort.index is not None
+    most = plan.most_steps[0]
+    limits = sorted({-(-most // 2), most})
+    (rows,) = clients.blocks
+    flat = trees.vectors(state.shared)  # back in shape inside the loop only, so that vectors meet vectors there
+    kept = (state.personal, _counted(state.meters))
+
+    def of_client(most_steps: int, kept: Tree, fixed: Tree) -> tuple[Tree, Tree]:
+        (personal, counted), (meter, mechanisms, size, steps, rows) = kept, fixed
+        own = (personal, _with_counted(meter, counted), mechanisms, size, steps)
+        shared = trees.shaped(flat, state.shared)
+        message, *kept = _client(plan, most_steps, algorithm, shared, number, own, rows)
+        return message, tuple(kept)
+
+    fixed = (state.meters, terms.own, clients.sizes, clients.steps, rows)
+    functions = [partial(of_client, limit) for limit in limits]
+    least = (clients.steps > limits[0]).astype(jnp.int32)
+    places = (least, cohort.present, cohort.index)
+    messages, (personal, counted) = at_places(plan.model, functions, *places, kept, fixed)
+    return messages, personal, counted
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=4)
+def run_rounds(
+    plan: Plan, algorithms: Algorithm, terms: Terms, clients: Clients, states: State, begin: Array, end: Array
+) -> State:
+    """Rounds `begin` to `end` - 1 for every sweep point and seed.
+
+    Leaves of `algorithms` and `terms` have a leading sweep axis, `clients` a leading seed axis, `states` both.
+    """
+
+    def one_run(algorithm: Algorithm, terms: Terms, clients: Clients, state: State) -> State:
+        step = partial(one_round, plan, algorithm, terms, clients)
+        if not takes_turns(plan.model):
+            return jax.lax.fori_loop(begin, end, lambda number, state: step(state, number), state)
+        turn = lambda number, flat: trees.vectors(step(trees.shaped(flat, state), number))  # noqa: E731
+        return trees.shaped(jax.lax.fori_loop(begin, end, turn, trees.vectors(state)), state)
+
+    seeds = over(plan.model, one_run, (None, None, 0, 0))
+    return over(plan.model, seeds, (0, 0, None, 0))(algorithms, terms, clients, states)
+
+
+@partial(jax.jit, static_argnums=0)
+def start_all(plan: Plan, algorithms: Algorithm, keys: Array) -> State:
+    """Starting states for every sweep point and seed; sweep points of a simulation share their seeds' streams."""
+    seeds = jax.vmap(partial(start, plan), in_axes=(None, 0))
+    return jax.vmap(seeds, in_axes=(0, None))(algorithms, keys)
+
+
+@partial(jax.jit, static_argnums=0)
+def enter_phase(plan: Plan, algorithms: Algorithm, states: State) -> State:
+    """The next phase's states: the shared state goes on where it has the same form, personal states start from it."""
+
+    def one(algorithm: Algorithm, shared: Shared) -> tuple[Shared, Personal]:
+        shared = algorithm.init(shared, plan.clients)
+        return shared, _first_personal(plan, algorithm, shared)
+
+    seeds = jax.vmap(one, in_axes=(None, 0))
+    shared, personal = jax.vmap(seeds)(algorithms, states.shared)
+    return replace(states, shared=shared, personal=personal)
+
+
+def _first_personal(plan: Plan, algorithm: Algorithm, shared: Shared) -> Personal:
+    """Every client's state before its first round."""
+    slots = jnp.arange(plan.clients, dtype=jnp.int32)
+    personal = jax.vmap(lambda slot: algorithm.init_client(shared, slot))(slots)
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (plan.clients, *leaf.shape[1:])), personal)
+
+
+@partial(jax.jit, static_argnums=0)
+def personalise(
+    plan: Plan, afterwards: Afterwards, algorithms: Algorithm, terms: Terms, clients: Clients, states: State
+) -> State:
+    """What clients make of their models alone, after the last round, for every sweep point and seed.
+
+    Nobody else sees it, so it costs nothing at client level; at example level models are published, and it is refused.
+    """
+    if plan.level == "example":
+        raise PrivacyError("work after training looks at raw data: it is free at level='client', refused at 'example'")
+
+    def of_client(algorithm: Algorithm, shared: Shared, own: Tree, rows: Rows) -> Params:
+        personal, model, meter, (data, choice), size, steps = own
+        model = model if jax.tree.leaves(model) else algorithm.model(shared, personal)
+        common = algorithm.model(shared, algorithm.init_client(shared, jnp.int32(0)))
+        gate = DataGate(rows, meter, data, choice, size, steps, jnp.int32(0), max(plan.most_steps), plan.model)
+        return afterwards(common, model, gate)
+
+    def of_run(algorithm: Algorithm, terms: Terms, clients: Clients, state: State) -> State:
+        parts, begin = [], 0
+        everything = (state.personal, state.models, state.meters, terms.own, clients.sizes, clients.steps)
+        for rows, width in zip(clients.blocks, plan.widths, strict=True):
+            own = trees.row(everything, slice(begin, begin + width))
+            parts.append(over(plan.model, partial(of_client, algorithm, state.shared), (0, 0))(own, rows))
+            begin += width
+        return replace(state, models=trees.concatenate(parts))
+
+    seeds = over(plan.model, of_run, (None, None, 0, 0))
+    return over(plan.model, seeds, (0, 0, None, 0))(algorithms, terms, clients, states)
+
+
+def all_models(algorithms: Algorithm, states: State) -> Params:
+    """`final_models` for every sweep point and seed."""
+    return jax.vmap(jax.vmap(final_models, in_axes=(None, 0)))(algorithms, states)
+
+
+@partial(jax.jit, static_argnums=0)
+def errors(plan: Plan, algorithms: Algorithm, tests: Sequence[Rows], states: State) -> dict[str, Array]:
+    """Per sweep point, seed and client: mean loss, and mean error (squared error, or share of wrong labels)."""
+
+    def of_client(algorithm: Algorithm, shared: Shared, own: tuple[Personal, Params], rows: Rows) -> dict[str, Array]:
+        personal, params = own
+        params = params if jax.tree.leaves(params) else algorithm.model(shared, personal)
+        return errors_of(plan.model, params, rows)
+
+    def of_run(algorithm: Algorithm, tests: Sequence[Rows], state: State) -> dict[str, Array]:
+        parts, begin = [], 0
+        for rows, width in zip(tests, plan.widths, strict=True):
+            own = trees.row((state.personal, state.models), slice(begin, begin + width))
+            parts.append(over(plan.model, partial(of_client, algorithm, state.shared), (0, 0))(own, rows))
+            begin += width
+        return trees.concatenate(parts)
+
+    seeds = over(plan.model, of_run, (None, 0, 0))
+    return over(plan.model, seeds, (0, None, 0))(algorithms, tests, states)
+
+
+def errors_of(model: Model, params: Params, rows: Rows) -> dict[str, Array]:
+    """One client's mean loss and mean error on these rows."""
+    losses = jax.vmap(lambda x, y: model.loss(params, x, y))(rows.x, rows.y)
+    wrong = jax.vmap(lambda x, y: error(model, model.predict(params, x), y))(rows.x, rows.y)
+    count = jnp.maximum(rows.mask.sum(), 1).astype(jnp.float32)
+    return {
+        "loss": jnp.where(rows.mask, losses, 0).sum() / count,
+        "error": jnp.where(rows.mask, wrong, 0).sum() / count,
+    }

@@ -1,0 +1,265 @@
+"""The streaming engine: only a round's cohort is in the program, all other clients are in a store outside it.
+
+Who takes part, every client's coins and the noise are those of the resident engine, and so are the results. While one
+cohort computes, a thread draws the next and loads its rows and states; whoever is in both is read again in between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from kinfolk import trees
+from kinfolk.data.federation import ClientData, Data
+from kinfolk.engines.batching import over_clients
+from kinfolk.engines.client_store import Store
+from kinfolk.engines.cohorts import draw_cohort
+from kinfolk.engines.resident import Clients, Plan
+from kinfolk.privacy.correlated_noise import Turns
+from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
+from kinfolk.privacy.mechanisms import Sampling
+from kinfolk.privacy.release import Meter, Tape, new_meter
+from kinfolk.rounds import client_round, server_round
+from kinfolk.types import Algorithm, Personal, Rows, Shared, Tree
+
+LEVELS = ("client", "none")
+"""At example level every client is in every round: there is nothing to stream."""
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """Everything that changes during a run. Leaves of what is not per client have leading axes (1, 1), as elsewhere."""
+
+    shared: Shared
+    begun: Shared
+    """The shared state from which clients start when they first take part."""
+    meters: Meter
+    """From its keys every client's own are made, by the client's number."""
+    server: Meter
+    store: Store
+    draws: np.ndarray
+    """How many batches each client has drawn."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A cohort, made ready for the program."""
+
+    index: np.ndarray
+    """Which client sits in each place, in ascending order; an empty place has the number of clients."""
+    filled: int
+    personal: Personal
+    known: np.ndarray
+    draws: np.ndarray
+    examples: tuple[Tree, Any] | None
+    """Features and targets; None: the program makes them."""
+
+
+def start(plan: Plan, algorithm: Algorithm, key: Array, store: Callable[[Tree], Store]) -> Streamed:
+    """The state before the first round, with the resident engine's streams. `store` makes one for states like these."""
+    init_key, client_key, server_key = (jax.random.fold_in(key, stream) for stream in range(3))
+    meters = replace(new_meter(client_key, DATA_KINDS[plan.level]), noise=client_key, coins=client_key)
+    server = new_meter(server_key, INBOX_KINDS[plan.level])
+    shared = algorithm.init(plan.model.init(init_key), plan.clients)
+    lifted: Any = jax.tree.map(lambda leaf: leaf[None, None], (shared, meters, server))
+    shared, meters, server = lifted
+    draws = np.zeros(plan.clients, np.int32)
+    return Streamed(shared, shared, meters, server, store(shapes_of(algorithm, shared)), draws)
+
+
+def enter_phase(plan: Plan, algorithm: Algorithm, state: Streamed, store: Callable[[Tree], Store]) -> Streamed:
+    """The next phase's state: clients start from the shared state again."""
+    shared = algorithm.init(trees.row(state.shared, (0, 0)), plan.clients)
+    shared = jax.tree.map(lambda leaf: leaf[None, None], shared)
+    return replace(state, shared=shared, begun=shared, store=store(shapes_of(algorithm, shared)))
+
+
+def shapes_of(algorithm: Algorithm, shared: Shared) -> Tree:
+    """Of one client's state; `shared` has leading axes (1, 1)."""
+    return jax.eval_shape(lambda s: algorithm.init_client(trees.row(s, (0, 0)), jnp.int32(0)), shared)
+
+
+def run_rounds(
+    plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, data: Data, state: Streamed, rounds: range
+) -> Streamed:
+    """Some rounds, cohort by cohort. The store of `state` is changed in place."""
+    store, draws, coins = state.store, state.draws.copy(), trees.row(state.server.coins, (0, 0))
+    places, length = places_for(plan.level, terms.inbox.sampling, plan.clients), max(1, int(data.sizes.max()))
+    everybody = replace(terms.inbox.sampling, capacity=None)
+    rooms = [(store.room(places), _room_for(data, places, length)) for _ in range(2)]
+
+    def load(number: int) -> Loaded:
+        present = np.flatnonzero(_present(plan, everybody, coins, jnp.int32(number)))[:places]
+        index = np.full(places, plan.clients, np.int32)
+        index[: len(present)] = present
+        slots = np.minimum(index, plan.clients - 1)
+        states, examples = rooms[number % 2]  # the other is in use
+        found = None if data.traced else _examples(data, slots, length, examples)
+        return Loaded(index, len(present), *store.read(index, states), draws[slots], found)
+
+    fixed = (algorithm, terms, replace(clients, blocks=()))
+    begun, keys, shared, server = trees.row((state.begun, state.meters.noise, state.shared, state.server), (0, 0))
+    last = np.zeros(0, np.int32)
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(load, rounds[0]) if rounds else None
+        for number in rounds:
+            assert coming is not None
+            now = _read_again(coming.result(), last, store, draws)
+            coming = pool.submit(load, number + 1) if number + 1 in rounds else None
+            shared, server, personal, drawn = _round(
+                plan,
+                length,
+                data.traced,
+                *fixed,
+                begun,
+                keys,
+                shared,
+                server,
+                (now.personal, now.draws),
+                (now.index, now.index < plan.clients, now.known, now.examples),
+                jnp.int32(number),
+            )
+            last = now.index[: now.filled]
+            draws[last] = np.asarray(drawn)[: now.filled]
+            store.write(last, jax.tree.map(lambda leaf, n=now.filled: np.asarray(leaf)[:n], personal))
+    lifted: Any = jax.tree.map(lambda leaf: leaf[None, None], (shared, server))
+    return replace(state, shared=lifted[0], server=lifted[1], draws=draws)
+
+
+def _read_again(loaded: Loaded, written: np.ndarray, store: Store, draws: np.ndarray) -> Loaded:
+    """What was loaded, with the states of those who were written meanwhile."""
+    again = np.flatnonzero(np.isin(loaded.index, written))
+    if not len(again):
+        return loaded
+    clients = loaded.index[again]
+    fresh, known = store.read(clients)
+    for old, new in zip(jax.tree.leaves(loaded.personal), jax.tree.leaves(fresh), strict=True):
+        old[again] = new
+    loaded.known[again], loaded.draws[again] = known, draws[clients]
+    return loaded
+
+
+def _room_for(data: Data, places: int, length: int) -> Tree:
+    """Arrays for a cohort's examples, where they come from arrays that need no cutting."""
+    if not isinstance(data, ClientData) or data.y.shape[1] != length:
+        return None
+    return jax.tree.map(lambda leaf: _aligned((places, *leaf.shape[1:]), leaf.dtype), (data.x, data.y))
+
+
+def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An array that a program on a CPU can use as it is; others are copied first."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def _examples(data: Data, slots: np.ndarray, length: int, room: Tree) -> tuple[Tree, Any]:
+    """The features and targets of some clients, on the device."""
+    if room is None:
+        rows = data.rows(slots, length)
+        return jax.device_put((rows.x, rows.y))
+    for leaf, out in zip(jax.tree.leaves((data.x, data.y)), jax.tree.leaves(room), strict=True):
+        np.take(leaf, slots, axis=0, out=out, mode="clip")
+    return jax.device_put(room, may_alias=True)
+
+
+def places_for(level: str, sampling: Sampling | Turns, clients: int) -> int:
+    """Places of a cohort: what the account allows, or without one more than coins ever fill (8 deviations).
+
+    An account without a capacity has no room for a cohort that overflows, so there everybody has a place.
+    """
+    if sampling.capacity is not None:
+        return min(sampling.capacity, clients)
+    if level == "client" and isinstance(sampling, Sampling):
+        return clients
+    expected = float(np.asarray(sampling.rate)) * clients
+    return min(clients, math.ceil(expected + 8 * math.sqrt(expected) + 8))
+
+
+@partial(jax.jit, static_argnums=0)
+def _present(plan: Plan, sampling: Sampling | Turns, coins: Array, number: Array) -> Array:
+    return draw_cohort(sampling, coins, number, plan.clients).present
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=(8, 9, 10))
+def _round(
+    plan: Plan,
+    length: int,
+    traced: Callable[[Array], tuple[Tree, Array]] | None,
+    algorithm: Algorithm,
+    terms: Terms,
+    clients: Clients,
+    begun: Shared,
+    keys: Array,
+    shared: Shared,
+    server: Meter,
+    kept: tuple[Personal, Array],
+    cohort: tuple[Array, Array, Array, Any],
+    number: Array,
+) -> tuple[Shared, Meter, Personal, Array]:
+    """The cohort's parts of a round, then the aggregator's."""
+    index, present, known, examples = cohort
+    terms = terms.at(number)
+    slots = jnp.minimum(index, plan.clients - 1)
+    take: Any = lambda tree: jax.tree.map(lambda leaf: leaf.at[slots].get(), tree)  # noqa: E731
+    personal = states_of(algorithm, begun, slots, known, kept[0])
+    x, y = jax.tree.map(lambda leaf: leaf[:, :length], examples if traced is None else traced(slots))
+    sizes = take(clients.sizes)
+    rows = Rows(x, y, jnp.arange(length, dtype=jnp.float32)[None, :] < sizes[:, None])
+    meters = jax.vmap(lambda slot: new_meter(jax.random.fold_in(keys, slot), DATA_KINDS[plan.level]))(slots)
+
+    def of_client(personal: Personal, own: Tree) -> tuple[Tree, Personal, Array]:
+        meter, rows, mechanisms, size, steps = own
+        message, personal, meter = client_round(
+            plan.model, plan.most_steps[0], algorithm, shared, personal, rows, meter, mechanisms, size, steps, number
+        )
+        return message, personal, meter.draws
+
+    own = (replace(meters, draws=kept[1]), rows, take(terms.own), sizes, take(clients.steps))
+    messages, personal, draws = over_clients(plan.model, of_client, present, personal, own)
+    expected = terms.inbox.sampling.rate * clients.weights
+    told = (messages, take(clients.weights), index, present, server, terms.inbox, expected, number)
+    shared, server = server_round(plan.level, algorithm, shared, *told)
+    return shared, server, personal, draws
+
+
+def states_of(algorithm: Algorithm, begun: Shared, slots: Array, known: Array, stored: Personal) -> Personal:
+    """Clients' states: those in the store, and the first ones of clients that were never there."""
+    first = jax.vmap(lambda slot: algorithm.init_client(begun, slot))(slots)
+    return trees.choose_rows(known, stored, first)
+
+
+def count_uses(
+    plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, rounds: range
+) -> dict[str, np.ndarray]:
+    """How often the aggregator makes each kind of release in these rounds, as the resident engine counts them.
+
+    The program of a cohort of one client says it: a release is of all messages together. Shape (rounds, 1).
+    """
+    (rows,) = clients.blocks
+    key = jax.random.key(0)
+    shared = algorithm.init(plan.model.init(key), plan.clients)
+    personal = jax.tree.map(lambda leaf: leaf[None], algorithm.init_client(shared, jnp.int32(0)))
+    server = replace(new_meter(key, INBOX_KINDS[plan.level]), tape=Tape({}, "count"))
+    alone = (jnp.zeros(1, jnp.int32), jnp.ones(1, bool), jnp.ones(1, bool), trees.row((rows.x, rows.y), slice(0, 1)))
+
+    @jax.jit
+    def counters(terms: Terms, public: Clients, number: Array) -> Tree:
+        kept = personal, jnp.zeros(1, jnp.int32)
+        length = rows.y.shape[1]
+        return _round(plan, length, None, algorithm, terms, public, shared, key, shared, server, kept, alone, number)[
+            1
+        ].uses
+
+    found = [counters(terms, replace(clients, blocks=()), jnp.int32(number)) for number in rounds]
+    return {kind: np.array([int(uses[kind]) for uses in found])[:, None] for kind in INBOX_KINDS[plan.level]}

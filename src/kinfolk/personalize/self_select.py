@@ -1,0 +1,163 @@
+"""Self-selection: every client decides on its own data, for free, how much of the shared model to use.
+
+It fits candidates: models held near the shared one, and near nothing at all, each more or less strongly. They are
+judged by leave-one-out losses (exact for linear regression, one Newton step otherwise, five folds for deep models).
+Linear regressions are averaged by their evidence instead, which says more when rows are few. Deep classifiers are
+judged by their errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from kinfolk import trees
+from kinfolk.closed_form import evidence, newton, outputs_without
+from kinfolk.models import LOSSES, Dense, error
+from kinfolk.personalize.fine_tune import FineTuneAfterwards
+from kinfolk.privacy.gates import DataGate
+from kinfolk.types import Model, Params, Rows, Tree, Value
+
+RULES = ("aggregate", "cautious", "alone")
+STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+FOLDS = 5
+FIXED = 1e9
+"""The strength of the shared model itself as a candidate."""
+
+
+@trees.register
+@dataclass(frozen=True)
+class SelfSelect:
+    """`aggregate` averages all candidates by their merits: best on average. `cautious` stays alone unless
+    a shared candidate wins by `margin` standard errors: fewest clients harmed. `alone` ignores the shared model.
+
+    "Never worse than alone" cannot be promised: a client's own rows say nothing about directions that they do not span,
+    so candidates of linear models may be at most `reach` times as far from the best model fitted alone as that is from
+    zero.
+    """
+
+    reach: Value = 2.0
+    margin: Value = 2.0
+    step_size: Value = 0.1
+    """For models that are not linear, like `steps`."""
+    rule: str = field(default="aggregate", metadata={"static": True})
+    strengths: tuple[float, ...] = field(default=STRENGTHS, metadata={"static": True})
+    steps: int = field(default=30, metadata={"static": True})
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise ValueError(f"rule={self.rule!r} is not one of {RULES}")
+        if not self.strengths:
+            raise ValueError("strengths must hold at least one number")
+        object.__setattr__(self, "strengths", tuple(self.strengths))
+
+    def __call__(self, common: Params, model: Params, gate: DataGate) -> Params:
+        return self.choose(gate.model, gate.examples(), common)
+
+    def choose(self, functions: Model, rows: Rows, common: Params) -> Params:
+        """The model that a client with these rows ends up with."""
+        nothing = functions.init(jax.random.key(0))
+        strengths = jnp.array(self.strengths, jnp.float32)
+        alone, alone_losses, alone_merits = self._candidates(functions, rows, nothing, strengths)
+        best = jnp.argmin(alone_losses.sum(axis=1))
+        local, local_losses = trees.row(alone, best), alone_losses[best]
+        if self.rule == "alone":
+            return local
+        held, held_losses, held_merits = self._candidates(functions, rows, common, strengths)
+        plain = jnp.where(rows.mask, jax.vmap(lambda x, y: _score(functions, common, x, y))(rows.x, rows.y), 0)
+        held = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), held, common)
+        if is_linear(functions):
+            held = jax.vmap(lambda one: _within(local, one, self.reach))(held)
+        held_losses = jnp.concatenate([held_losses, plain[None]])
+        if self.rule == "cautious":
+            winner = jnp.argmin(held_losses.sum(axis=1))
+            gain = _gain(rows, local_losses - held_losses[winner], self.margin)
+            return trees.choose(gain > 0, trees.row(held, winner), local)
+        models = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), alone, held)
+        fixed = _merit(functions, rows, common, plain, common, jnp.float32(FIXED))
+        merits = jnp.concatenate([alone_merits, held_merits, fixed[None]])
+        if is_linear(functions):
+            return jax.tree.map(lambda leaf: jnp.tensordot(jax.nn.softmax(merits), leaf, axes=1), models)
+        return trees.row(models, jnp.argmax(merits))  # weights of deep models mean nothing on average
+
+    def _candidates(self, model: Model, rows: Rows, centre: Params, strengths: Array) -> tuple[Params, Array, Array]:
+        """For each strength a model held near `centre`, its losses on rows that it did not see, and its merit."""
+        if is_linear(model):
+            steps = 1 if model.outcome == "number" else 6
+
+            def one(strength: Array) -> tuple[Params, Array, Array]:
+                fitted = newton(model, rows, centre, strength, steps)
+                losses = _losses(model, rows, outputs_without(model, rows, fitted, strength))
+                return fitted, losses, _merit(model, rows, fitted, losses, centre, strength)
+
+        else:
+            tune = FineTuneAfterwards(1.0, self.step_size, self.steps, "mean", "shared")
+            fold = jnp.arange(rows.mask.shape[0], dtype=jnp.int32) % FOLDS
+
+            def fit(strength: Array, mask: Array) -> Params:
+                return replace(tune, strength=strength).fit(model, replace(rows, mask=mask), centre, centre)
+
+            def one(strength: Array) -> tuple[Params, Array, Array]:
+                def without(number: Array) -> Array:
+                    params = fit(strength, rows.mask & (fold != number))
+                    losses = jax.vmap(lambda x, y: _score(model, params, x, y))(rows.x, rows.y)
+                    return jnp.where(rows.mask & (fold == number), losses, 0)
+
+                losses = jax.lax.map(without, jnp.arange(FOLDS, dtype=jnp.int32)).sum(axis=0)
+                return fit(strength, rows.mask), losses, -losses.sum()
+
+        return jax.lax.map(one, strengths)
+
+
+def is_linear(model: Model) -> bool:
+    """Whether the model's output is linear in its weights."""
+    return len(model.layers) == 1 and isinstance(model.layers[0], Dense)
+
+
+def _score(model: Model, params: Params, x: Tree, y: Array) -> Array:
+    """What a candidate is judged by: its loss; for deep classifiers its error, and the loss between equals.
+
+    A deep model that learned from a few rows is sure of itself also where it is wrong: by its loss it would lose
+    against a model that knows nothing.
+    """
+    loss = model.loss(params, x, y)
+    if is_linear(model) or model.outcome == "number":
+        return loss
+    return error(model, model.predict(params, x), y) + 1e-3 * loss
+
+
+def _losses(model: Model, rows: Rows, outputs: Array) -> Array:
+    """Losses of given outputs, 0 for padding."""
+    scalar = model.outcome != "classes"
+    each = jax.vmap(lambda out, y: LOSSES[model.outcome](out[0] if scalar else out, y))(outputs, rows.y)
+    return jnp.where(rows.mask, each, 0)
+
+
+def _gain(rows: Rows, differences: Array, margin: Value) -> Array:
+    """The mean of per-row differences, less `margin` standard errors."""
+    count = jnp.maximum(rows.mask.sum(), 2).astype(jnp.float32)
+    mean = jnp.where(rows.mask, differences, 0).sum() / count
+    spread = jnp.where(rows.mask, jnp.square(differences - mean), 0).sum() / (count - 1)
+    return mean - margin * jnp.sqrt(spread / count)
+
+
+def _within(local: Params, candidate: Params, reach: Value) -> Params:
+    """The candidate, moved towards the model fitted alone if it is too far from it."""
+    away = trees.subtract(candidate, local)
+    allowed = reach * jnp.sqrt(trees.squared_norm(local))
+    factor = jnp.minimum(1, allowed / jnp.maximum(jnp.sqrt(trees.squared_norm(away)), 1e-30))
+    return trees.add(local, trees.scale(factor, away))
+
+
+def _merit(model: Model, rows: Rows, fitted: Params, losses: Array, centre: Params, strength: Array) -> Array:
+    """The logarithm of a candidate's weight in an average.
+
+    A linear regression's evidence; else its left-out logarithmic losses over 2, the temperature that the theory of
+    aggregation asks for.
+    """
+    if is_linear(model) and model.outcome == "number":
+        return evidence(model, rows, fitted, centre, strength)
+    return -losses.sum() / 2

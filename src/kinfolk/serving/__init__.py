@@ -1,0 +1,1 @@
+"""Trained models in use: predictions, and exports that need no kinfolk."""

@@ -1,0 +1,86 @@
+"""A client's model as ONNX, for prediction elsewhere: from encoded features to the target's units or probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kinfolk.serving.trained import ExportError, Fitted, Layers
+
+OPSET = 17
+CLOSE = 1e-4
+"""How far ONNX and NumPy may differ."""
+
+
+def as_onnx(fitted: Fitted, client: str | None) -> bytes:
+    """The model of a client (the shared one: None) as a file's content; onnxruntime has agreed with NumPy about it."""
+    try:
+        import onnx
+        import onnxruntime
+    except ImportError as error:
+        raise ExportError("ONNX needs two more packages: pip install 'kinfolk[export]'") from error
+
+    if client is None and fitted.shared is None:
+        raise ExportError("this method has no shared model: export a client's own")
+    place = None if client is None else fitted.ids.index(client)
+    layers = fitted.model_of(place, "the shared model")
+    model = _graph(onnx, fitted, layers)
+    onnx.checker.check_model(model)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(0).uniform(-1, 1, (64, layers[0][0].shape[0])).astype(np.float32)
+    found: Any = session.run(None, {"features": x})[0]
+    wanted = _expected(fitted, layers, x)
+    if not np.allclose(found, wanted, rtol=CLOSE, atol=CLOSE * max(1.0, float(np.abs(wanted).max()))):
+        raise ExportError("onnxruntime and NumPy disagree about this model: please report this")
+    return model.SerializeToString()
+
+
+def _expected(fitted: Fitted, layers: Layers, x: np.ndarray) -> np.ndarray:
+    from kinfolk.serving.predict_numpy import forward, outcome
+    from kinfolk.serving.trained import target_facts
+
+    numbers, chances = outcome(fitted.schema.outcome, target_facts(fitted.schema.target), forward(layers, x))
+    return numbers[:, None] if chances is None else chances
+
+
+def _graph(onnx: Any, fitted: Fitted, layers: Layers) -> Any:
+    """Gemm and Relu nodes, then what turns the last output into the answer."""
+    make, numpy_helper, kind = onnx.helper, onnx.numpy_helper, onnx.TensorProto.FLOAT
+    nodes, constants, last = [], [], "features"
+
+    def constant(name: str, values: Any) -> str:
+        constants.append(numpy_helper.from_array(np.asarray(values, np.float32), name))
+        return name
+
+    for number, (weights, bias) in enumerate(layers):
+        if number:
+            nodes.append(make.make_node("Relu", [last], [f"positive{number}"]))
+            last = f"positive{number}"
+        names = [last, constant(f"weights{number}", weights), constant(f"bias{number}", bias)]
+        nodes.append(make.make_node("Gemm", names, [f"output{number}"]))
+        last = f"output{number}"
+    target, task = fitted.schema.target, fitted.schema.outcome
+    if task == "number":
+        assert target.low is not None
+        assert target.high is not None
+        half, middle = (target.high - target.low) / 2, (target.high + target.low) / 2
+        nodes += [
+            make.make_node("Mul", [last, constant("half", half)], ["moved"]),
+            make.make_node("Add", ["moved", constant("middle", middle)], ["units"]),
+            make.make_node("Clip", ["units", constant("low", target.low), constant("high", target.high)], ["answer"]),
+        ]
+        width = 1
+    else:
+        if task == "binary":
+            nodes += [
+                make.make_node("Sub", [last, last], ["zero"]),
+                make.make_node("Concat", ["zero", last], ["both"], axis=1),
+            ]
+            last = "both"
+        nodes.append(make.make_node("Softmax", [last], ["answer"], axis=1))
+        width = len(target.classes)
+    inputs = make.make_tensor_value_info("features", kind, [None, layers[0][0].shape[0]])
+    outputs = make.make_tensor_value_info("answer", kind, [None, width])
+    graph = make.make_graph(nodes, "kinfolk", [inputs], [outputs], constants)
+    return make.make_model(graph, opset_imports=[make.make_opsetid("", OPSET)], ir_version=8)

@@ -1,0 +1,203 @@
+"""Trained models in plain arrays: one per client and, where the method has one, a shared model for everybody else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kinfolk.data.federation import DataError
+from kinfolk.data.tables import schema as schemas
+from kinfolk.data.tables.schema import Column, Schema, nearest
+from kinfolk.serving import predict_numpy
+
+VERSION = 1
+Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
+"""Weights and biases, layer by layer; of all clients with a leading client axis."""
+
+
+class ExportError(ValueError):
+    """Models that must not, or cannot, leave in this form; with the remedy."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What is needed to predict, and what may be said about it."""
+
+    schema: Schema
+    ids: tuple[str, ...]
+    layers: Layers
+    shared: Layers | None
+    privacy: dict[str, Any]
+    """The privacy statement of the run."""
+
+    def predict(self, x: np.ndarray, clients: Sequence[str] | np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Predictions, in the target's own units or labels, and the probability of each label (none for numbers)."""
+        return predict_numpy.outcome(self.schema.outcome, target_facts(self.schema.target), self.outputs(x, clients))
+
+    def outputs(self, x: np.ndarray, clients: Sequence[str] | np.ndarray) -> np.ndarray:
+        """The last layer's output for encoded rows, each by its client's model, a newcomer's by the shared one."""
+        names, place = np.unique(np.asarray(clients, str), return_inverse=True)
+        known = {name: k for k, name in enumerate(self.ids)}
+        x = np.asarray(x, np.float64)
+        out = np.zeros((len(x), self.layers[-1][1].shape[-1]))
+        order = np.argsort(place, kind="stable")
+        edges = np.searchsorted(place[order], np.arange(len(names) + 1))
+        for number, name in enumerate(names.tolist()):
+            own = order[edges[number] : edges[number + 1]]
+            out[own] = predict_numpy.forward(self.model_of(known.get(name), name), x[own])
+        return out
+
+    def model_of(self, place: int | None, name: str) -> Layers:
+        if place is not None:
+            return tuple((weights[place], bias[place]) for weights, bias in self.layers)
+        if self.shared is None:
+            raise DataError(
+                f"client {name!r} was not there in training, and this method has no shared model for newcomers; "
+                f"{nearest(name, self.ids)}"
+            )
+        return self.shared
+
+
+def from_run(run: Any) -> Fitted:
+    """The models that a run on tables left behind."""
+    import jax
+    import jax.numpy as jnp
+
+    from kinfolk.training import run_directory
+    from kinfolk.training.build import build_algorithm, build_model
+
+    text = run.schema()
+    if text is None:
+        raise DataError(f"{run.path} was not trained on tables: it has no schema to read new rows with")
+    if not run.done():
+        raise DataError(f"{run.path} is not finished: kinfolk train --resume {run.path}")
+    schema, experiment = schemas.from_toml(text), run.experiment()
+    level, phase = experiment.privacy.level, experiment.phases[-1]
+    shape, classes = (len(schema.feature_names()),), len(schema.target.values)
+    model = build_model(experiment.model, shape, schema.outcome, classes)
+    algorithm = build_algorithm(phase, level)
+    models = next(folder / "models.npz" for folder in (run.public, run.private) if (folder / "models.npz").exists())
+    with np.load(models, allow_pickle=False) as file:
+        ids = tuple(file["ids"].tolist())
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    shared_like = jax.eval_shape(lambda: algorithm.init(model.init(jax.random.key(0)), len(ids)))
+    public = run.public if (run.public / "shared.npz").exists() else run.private
+    shared, own = (
+        jax.tree.map(jnp.asarray, run_directory.read_tree(path, like)[0])
+        for path, like in ((public / "shared.npz", shared_like), (models, params))
+    )
+    shapes = [jax.tree.map(lambda leaf: leaf.shape, tree) for tree in (shared_like, params)]
+    has_shared = phase.method != "local" and shapes[0] == shapes[1]
+    return Fitted(schema, ids, _dense(model, own), _dense(model, shared) if has_shared else None, run.statement())
+
+
+def _dense(model: Any, params: Any) -> Layers:
+    """The weights of a model of dense layers with rectifiers between them."""
+    kinds = [type(layer).__name__ for layer in model.layers]
+    if not kinds or set(kinds) - {"Dense", "Relu"}:
+        raise ExportError(f"a model of layers {kinds} cannot be taken out: only dense layers can")
+    return tuple((np.asarray(own["weights"]), np.asarray(own["bias"])) for own in params if own)
+
+
+def target_facts(column: Column) -> dict[str, Any]:
+    """What turns a model's output into an answer."""
+    return {"name": column.name, "low": column.low, "high": column.high, "classes": list(column.classes)}
+
+
+def for_client(fitted: Fitted, client: str) -> Fitted:
+    """What a client may have: its own model and the shared one."""
+    if client not in fitted.ids:
+        raise DataError(f"client {client!r} has no model of its own; {nearest(client, fitted.ids)}")
+    place = fitted.ids.index(client)
+    layers = tuple((weights[place : place + 1], bias[place : place + 1]) for weights, bias in fitted.layers)
+    return replace(fitted, ids=(client,), layers=layers)
+
+
+def notice(fitted: Fitted) -> str:
+    """What has to be known before models are passed on; empty where they may go anywhere."""
+    about = fitted.privacy
+    said = []
+    if about["simulated"] and about["level"] != "none":
+        said.append("SIMULATED: the noise can be repeated from a seed, so this is for study only.")
+    if about["not_private"]:
+        said.append("NOT PRIVATE: " + "; ".join(about["not_private"]) + ".")
+    if about["level"] == "client" and fitted.ids:
+        owner = f"client {fitted.ids[0]!r}" if len(fitted.ids) == 1 else "the aggregator"
+        said.append(
+            f"FOR {owner} ONLY: at client level personal models are not protected, and neither are predictions made "
+            "with them for others. The shared model may go to anybody."
+        )
+    return " ".join(said)
+
+
+def save(fitted: Fitted, folder: Path) -> Path:
+    """Writes model.safetensors, model.json and predict.py, which needs NumPy alone."""
+    from kinfolk.training import run_directory
+
+    with run_directory.writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    arrays = {f"layers.{n}.{key}": value for n, pair in enumerate(fitted.layers) for key, value in _named(pair)}
+    for n, pair in enumerate(fitted.shared or ()):
+        arrays |= {f"shared.{n}.{key}": value for key, value in _named(pair)}
+    run_directory.write_bytes(folder / "model.safetensors", safetensors(arrays))
+    about = {
+        "version": VERSION,
+        "task": fitted.schema.outcome,
+        "notice": notice(fitted),
+        "clients": list(fitted.ids),
+        "has_shared_model": fitted.shared is not None,
+        "target": target_facts(fitted.schema.target),
+        "columns": [asdict(column) for column in fitted.schema.columns],
+        "features": list(fitted.schema.feature_names()),
+        "schema": schemas.to_toml(fitted.schema),
+        "privacy": fitted.privacy,
+    }
+    run_directory.write_json(folder / "model.json", about)
+    run_directory.write_text(folder / "predict.py", Path(predict_numpy.__file__).read_text())
+    return folder
+
+
+def _named(pair: tuple[np.ndarray, np.ndarray]) -> tuple[tuple[str, np.ndarray], ...]:
+    return ("weights", pair[0]), ("bias", pair[1])
+
+
+def safetensors(arrays: dict[str, np.ndarray]) -> bytes:
+    """Float32 arrays in the safetensors format."""
+    header, body = {}, b""
+    for name, values in arrays.items():
+        raw = np.ascontiguousarray(values, "<f4").tobytes()
+        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [len(body), len(body) + len(raw)]}
+        body += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + body
+
+
+def load(folder: Path) -> Fitted:
+    """Models saved by `save`: JSON and numbers, nothing that could run."""
+    try:
+        about = json.loads((folder / "model.json").read_text())
+        arrays = predict_numpy.read_safetensors(folder / "model.safetensors")
+    except (OSError, ValueError) as error:
+        raise DataError(f"{folder} holds no saved model: {error}") from error
+    if about["version"] != VERSION:
+        raise DataError(f"{folder} has version {about['version']}; this kinfolk reads {VERSION}: update it")
+    count = sum(name.startswith("layers.") for name in arrays) // 2
+
+    def part(lead: str) -> Layers:
+        return tuple((arrays[f"{lead}.{n}.weights"], arrays[f"{lead}.{n}.bias"]) for n in range(count))
+
+    shared = part("shared") if about["has_shared_model"] else None
+    return Fitted(schemas.from_toml(about["schema"]), tuple(about["clients"]), part("layers"), shared, about["privacy"])
+
+
+def open_models(path: Path) -> Fitted:
+    """The models in a run directory, or in a folder of saved models."""
+    from kinfolk.training import run_directory
+
+    return load(path) if (path / "model.json").exists() else from_run(run_directory.open_run(path))

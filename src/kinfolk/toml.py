@@ -1,0 +1,102 @@
+"""Dataclasses as TOML text and back: the dataclass is the only schema there is."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import tomllib
+import types
+import typing
+from typing import Any
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used, with the nearest one that can."""
+
+
+def from_toml(text: str, kind: type) -> Any:
+    """The dataclass of this kind that a TOML text describes.
+
+    An unknown key is an error that names the nearest valid one.
+    """
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not valid TOML: {error}") from None
+    return _build(kind, values, "")
+
+
+def _build(kind: Any, value: Any, where: str) -> Any:
+    """`value` from TOML as the type `kind`."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        (kind,) = (a for a in arguments if a is not type(None))
+        return _build(kind, value, where)
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where} should be a table, but is {value!r}")
+        hints = typing.get_type_hints(kind)
+        for key in value:
+            if key not in hints:
+                near = difflib.get_close_matches(key, hints, 1, 0.0)
+                raise ConfigError(f"unknown key {_dotted(where, key)!r}; did you mean {_dotted(where, near[0])!r}?")
+        built = {key: _build(hints[key], item, _dotted(where, key)) for key, item in value.items()}
+        try:
+            return kind(**built)  # type: ignore[operator]
+        except ConfigError:
+            raise
+        except ValueError as error:
+            raise ConfigError(f"{where or getattr(kind, '__name__', '').lower()}: {error}") from None
+    if origin is tuple:
+        return tuple(_build(arguments[0], item, f"{where}[{n}]") for n, item in enumerate(value))
+    if origin is dict:
+        return {key: _build(arguments[1], item, _dotted(where, key)) for key, item in value.items()}
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is not Any and type(value) is not kind:
+        raise ConfigError(f"{where}={value!r} should be a {kind.__name__}")
+    return value
+
+
+def _dotted(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key
+
+
+def to_toml(record: Any) -> str:
+    """A dataclass as TOML, every value written out except those that are None."""
+    return "\n".join(_tables(record, "")) + "\n"
+
+
+def _tables(value: Any, name: str) -> list[str]:
+    """A dataclass or dict as TOML lines: plain values first, then one table per nested value."""
+    items = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)} if _is_record(value) else value
+    plain, nested = [], []
+    for key, item in items.items():
+        path = _dotted(name, _key(key))
+        if item is None or item == {}:
+            continue
+        if _is_record(item) or isinstance(item, dict):
+            nested += ["", f"[{path}]", *_tables(item, path)]
+        elif isinstance(item, tuple) and item and _is_record(item[0]):
+            for one in item:
+                nested += ["", f"[[{path}]]", *_tables(one, path)]
+        else:
+            plain.append(f"{_key(key)} = {_scalar(item)}")
+    return plain + nested
+
+
+def _is_record(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _key(key: str) -> str:
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else json.dumps(key)
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(_scalar(item) for item in value) + "]"
+    if isinstance(value, float):
+        return repr(value)  # TOML reads inf and nan too
+    return json.dumps(value)

@@ -1,0 +1,106 @@
+"""From the words of an experiment to models, algorithms and arrays. Needs jax and numpy only."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kinfolk import models
+from kinfolk.algorithms import REGISTRY
+from kinfolk.algorithms.registry import resolve
+from kinfolk.personalize import registry
+from kinfolk.toml import ConfigError
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase
+from kinfolk.types import Afterwards, Algorithm, Model
+
+SPARSE: dict[str, tuple[Any, str]] = {
+    "sparse_linear": (models.sparse_linear, "number"),
+    "sparse_logistic": (models.sparse_logistic, "binary"),
+    "sparse_softmax": (models.sparse_softmax, "classes"),
+}
+"""Models of sparse rows (`data/sparse.py`), and what they predict."""
+NAMES = ("linear", "logistic", "softmax", "mlp", "cnn", *models.NETWORKS, *SPARSE)
+
+
+def build_model(choice: ModelChoice, shape: tuple[int, ...], outcome: str, classes: int) -> Model:
+    """The model of that name, for examples of this shape and outcomes as the data has them."""
+    if choice.name not in NAMES:
+        raise ConfigError(f"model={choice.name!r} is not one of {', '.join(NAMES)}")
+    sparse, predicts = SPARSE.get(choice.name, (None, None))
+    wanted = predicts or {"linear": "number", "logistic": "binary"}.get(choice.name, "classes")
+    if choice.name != "mlp" and outcome != wanted:
+        raise ConfigError(f"model={choice.name!r} predicts {wanted}, but the data holds {outcome}")
+    if sparse is not None:
+        return sparse(*shape, *([classes] if wanted == "classes" else []))
+    if choice.name.startswith("cnn"):
+        return _image_model(choice, shape, classes)
+    features = math.prod(shape)
+    if choice.name == "linear":
+        model = models.linear(features)
+    elif choice.name == "logistic":
+        model = models.logistic(features)
+    elif choice.name == "softmax":
+        model = models.softmax(features, classes)
+    else:
+        model = models.mlp(features, max(1, classes), choice.hidden, outcome)
+    return model if len(shape) == 1 else models.sequential((models.Flatten(), *model.layers), outcome)
+
+
+def _image_model(choice: ModelChoice, shape: tuple[int, ...], classes: int) -> Model:
+    if len(shape) != 3 or shape[0] != shape[1]:
+        raise ConfigError(
+            f"model={choice.name!r} needs square images (height, width, channels), and an example has shape {shape}"
+        )
+    try:
+        if choice.name == "cnn":
+            return models.cnn(shape[0], classes, choice.hidden, inputs=shape[2])
+        return models.NETWORKS[choice.name](shape[0], classes, shape[2])
+    except ValueError as error:
+        raise ConfigError(f"model={choice.name!r}: {error}") from None
+
+
+def build_algorithm(phase: Phase, level: str) -> Algorithm:
+    """The phase's algorithm, if it may be used at this level."""
+    if phase.method not in REGISTRY:
+        raise ConfigError(f"method={phase.method!r} is not one of {', '.join(REGISTRY)}")
+    try:
+        method, options = resolve(phase.method, phase.options)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    entry = REGISTRY[method]
+    if level not in entry.levels:
+        raise ConfigError(f"{method} cannot run at level={level!r}; it can at {', '.join(entry.levels)}")
+    try:
+        return entry.build(**options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{phase.method}: {error}") from None
+
+
+def build_afterwards(experiment: Experiment) -> Afterwards | None:
+    """What clients do alone after training, if they may."""
+    chosen = experiment.afterwards
+    if chosen is None:
+        return None
+    if experiment.privacy.level == "example":
+        raise ConfigError(
+            f"afterwards={chosen.method!r} looks at raw data after training: it is free at level='client' and refused "
+            "at level='example', where every look is paid for (use a second phase instead)"
+        )
+    try:
+        return registry.build(chosen.method, chosen.options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"afterwards: {error}") from None
+
+
+def as_array(tree: Any) -> Any:
+    """Leaves as float32 arrays."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), tree)
+
+
+def as_sweep(tree: Any, points: int = 1) -> Any:
+    """Leaves as float32 arrays with a leading sweep axis, for the engine."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(jnp.asarray(leaf, jnp.float32), (points, *np.shape(leaf))), tree)

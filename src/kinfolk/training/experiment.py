@@ -1,0 +1,135 @@
+"""An experiment: all that is needed to repeat a run, as dataclasses and as TOML, which is their text form.
+
+>>> print(to_toml(Experiment(seed=1, phases=(Phase("local", 5),))).splitlines()[1])
+seed = 1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kinfolk.data.choice import DataChoice
+from kinfolk.privacy.levels import PrivacyLevel, example_level
+from kinfolk.toml import ConfigError, from_toml
+
+WEIGHTS = ("uniform", "size", "precision")
+STORES = ("device", "memory", "disk")
+BATCHES = ("poisson", "shuffled")
+
+
+@dataclass(frozen=True)
+class Afterwards:
+    """What every client does alone with its model after the last round: free at client level."""
+
+    method: str = "fine_tune"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """Which model: linear, logistic, softmax (each also with `sparse_` before it, for sparse rows), mlp, cnn, or a
+    network of fixed widths (see `models.NETWORKS`)."""
+
+    name: str = "linear"
+    hidden: tuple[int, ...] = (64,)
+    """Widths of the hidden layers (mlp) or channels of the convolutions (cnn)."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """Local work in a round."""
+
+    batch_size: int | None = 32
+    """Expected batch size; a client with fewer examples uses them all. None: full batches."""
+    epochs: int = 1
+    """Passes over a client's data in a round."""
+    batches: str = "poisson"
+    """How a batch is drawn: `poisson` (a coin for every example, what accounts need at example level), or parts of a
+    `shuffled` pass, which cost less time where nothing is paid for a look."""
+    weights: str = "uniform"
+    """Weights of the clients in a mean: uniform, by (public) size, or by the precision that their noise leaves."""
+    tail: float = 0.0
+    """Share of the rounds, at the end, over which a client's models are averaged; 0 keeps the last one. It is free."""
+
+    def __post_init__(self) -> None:
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ConfigError(f"batch_size={self.batch_size} must be at least 1")
+        if self.epochs < 1:
+            raise ConfigError(f"epochs={self.epochs} must be at least 1")
+        if self.batches not in BATCHES:
+            raise ConfigError(f"batches={self.batches!r} is not one of {BATCHES}")
+        if self.weights not in WEIGHTS:
+            raise ConfigError(f"weights={self.weights!r} is not one of {WEIGHTS}")
+        if not 0 <= self.tail <= 1:
+            raise ConfigError(f"tail={self.tail} must lie between 0 and 1: it is a share of the rounds")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How a simulation is computed: results do not depend on it."""
+
+    store: str = "device"
+    """Where clients' states are: `device`, all in the program; for very many clients `memory` or `disk`, and only a
+    round's cohort in the program."""
+
+    def __post_init__(self) -> None:
+        if self.store not in STORES:
+            raise ConfigError(f"store={self.store!r} is not one of {STORES}")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Some rounds of one algorithm."""
+
+    method: str = "mean_regularized"
+    rounds: int = 60
+    options: dict[str, Any] = field(default_factory=dict)
+    """The algorithm's hyper-parameters, where they differ from its defaults."""
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ConfigError(f"rounds={self.rounds} must be at least 1")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """All that is needed to repeat a run."""
+
+    name: str = "run"
+    seed: int | None = None
+    """With a seed the run is a simulation, and can be repeated; without one it is a release, and cannot."""
+    seeds: int = 1
+    """Repetitions with seeds `seed`, `seed` + 1, ..., computed together."""
+    data: DataChoice = field(default_factory=DataChoice)
+    model: ModelChoice = ModelChoice()
+    training: Training = Training()
+    privacy: PrivacyLevel = field(default_factory=lambda: example_level(epsilon=3.0))
+    phases: tuple[Phase, ...] = (Phase(),)
+    afterwards: Afterwards | None = None
+    engine: Engine = Engine()
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise ConfigError(f"seeds={self.seeds} must be at least 1")
+        if self.seed is None and self.seeds > 1:
+            raise ConfigError(f"seeds={self.seeds} needs a seed: a release is one run")
+        if not self.phases:
+            raise ConfigError("an experiment needs at least one phase")
+
+    @property
+    def rounds(self) -> int:
+        return sum(phase.rounds for phase in self.phases)
+
+
+def load(path: Path) -> Experiment:
+    """The experiment in a TOML file."""
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        return from_toml(text, Experiment)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None

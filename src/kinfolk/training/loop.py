@@ -1,0 +1,284 @@
+"""Runs an experiment: charges the ledger, computes, publishes, in that order, chunk by chunk, and can be resumed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kinfolk import trees
+from kinfolk.accounting.ledger import RELEASED, SIMULATED, Ledger, LedgerError
+from kinfolk.accounting.statement import statement, text
+from kinfolk.data.federation import Federation
+from kinfolk.engines import resident
+from kinfolk.engines.client_store import StoreError
+from kinfolk.engines.resident import State
+from kinfolk.personalize.self_select import SelfSelect
+from kinfolk.privacy.levels import CLEAN
+from kinfolk.privacy.release import PrivacyError
+from kinfolk.training import run_directory, tracking
+from kinfolk.training.backends import Way, way_of
+from kinfolk.training.build import as_array, as_sweep
+from kinfolk.training.charges import (
+    Chunk,
+    affordable,
+    charge,
+    chunk_rounds,
+    chunks_of,
+    require_charged,
+    uses_of,
+)
+from kinfolk.training.evaluate import gains, measure, summary
+from kinfolk.training.experiment import Experiment
+from kinfolk.training.noise_tape import checked_for_release, with_fresh_noise
+from kinfolk.training.prepare import Job, prepare
+from kinfolk.training.run_directory import Run
+
+Progress = Callable[[int, int, dict[str, float]], None]
+"""Called after every chunk with rounds done, rounds in all, and a few numbers."""
+
+
+def run(
+    experiment: Experiment,
+    output: Path = Path("runs"),
+    *,
+    ledger: Path | None = None,
+    progress: Progress | None = None,
+    federations: Sequence[Federation] | None = None,
+    track: Sequence[str] = (),
+) -> Run:
+    """Trains, and returns the run directory. Without a seed this is a release, charged to the data set's ledger.
+
+    `federations`: the data, one per seed, where they are in memory already. `track`: where numbers go while it trains,
+    besides the run directory (see `tracking`).
+    """
+    tracking.check(track)
+    job = prepare(experiment, federations)
+    refuse_bad_release(job)
+    where = run_directory.create(output, experiment)
+    _write_encoding(job, where)
+    path = default_ledger(job, where) if ledger is None else ledger
+    run_directory.write_json(
+        where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **identity(where)}
+    )
+    try:
+        return _go(job, where, path, progress, track)
+    except (LedgerError, StoreError):
+        if not (where.private / "checkpoint.npz").exists():  # refused before anything was published
+            shutil.rmtree(where.path)
+        raise
+
+
+def resume(
+    path: Path, *, ledger: Path | None = None, progress: Progress | None = None, track: Sequence[str] = ()
+) -> Run:
+    """Goes on with a run that was stopped. A simulation continues bit for bit; a release draws fresh noise."""
+    tracking.check(track)
+    where = run_directory.open_run(path)
+    if where.done():
+        return where
+    begun = json.loads((where.private / "run.json").read_text())
+    if identity(where)["experiment"] != begun["experiment"]:
+        raise PrivacyError(f"{where.public / 'experiment.toml'} was changed since the run began: start a new run")
+    path = Path(begun["ledger"])
+    if ledger is not None and ledger.absolute() != path:
+        raise PrivacyError(f"this run is charged to {path}, not to {ledger}: resume it without --ledger")
+    job = prepare(where.experiment())
+    refuse_bad_release(job)
+    if job.federations[0].encoding != (where.schema() or ""):
+        raise PrivacyError("the schema was changed since the run began: undo that, or start a new run")
+    return _go(job, where, path, progress, track)
+
+
+def _write_encoding(job: Job, where: Run) -> None:
+    """Keeps the schema beside the models; one that was guessed from the data is private like the data."""
+    data = job.federations[0]
+    if data.encoding:
+        run_directory.write_text((where.private if data.guesses else where.public) / "schema.toml", data.encoding)
+
+
+def identity(where: Run) -> dict[str, str]:
+    """What must not change between the start of a run and its end."""
+    text = (where.public / "experiment.toml").read_bytes()
+    return {"experiment": hashlib.sha256(text).hexdigest()}
+
+
+def default_ledger(job: Job, where: Run) -> Path:
+    """A simulation's ledger is its own. A release is charged to its data set's: the same, wherever runs are kept."""
+    if job.experiment.seed is not None:
+        return where.public / "ledger.jsonl"
+    named = os.environ.get("KINFOLK_LEDGERS")
+    folder = Path(named) if named else Path.home() / ".local" / "share" / "kinfolk" / "ledgers"
+    return folder / f"{job.federations[0].name}.jsonl"
+
+
+def refuse_bad_release(job: Job) -> None:
+    """A release needs a budget, and data that were prepared without looking at them."""
+    level, data = job.experiment.privacy, job.federations[0]
+    if job.experiment.seed is not None or level.level == "none":
+        return
+    if data.guesses:
+        raise PrivacyError(
+            f"these columns of data {data.name!r} were guessed from its rows, which no account covers: "
+            f"{', '.join(data.guesses)}. Declare them in a schema (`kinfolk schema` drafts one; confirm every entry) "
+            "and give it with --schema, or give a seed to simulate"
+        )
+    if level.epsilon is None:
+        raise PrivacyError("a release needs a budget: give epsilon (besides noise_multiplier), or a seed to simulate")
+    if level.noise_bands > 1:
+        raise PrivacyError("correlated noise has no exact noise yet: give a seed to simulate, or noise_bands=1")
+    if job.experiment.data.pooled:
+        raise PrivacyError("pooled data are a reference for simulations: give a seed, or leave data.pooled out")
+    if level.level == "example" and not data.scaling_is_private:
+        raise PrivacyError(
+            f"data {data.name!r} was scaled with raw statistics ({data.scaling}), which no account covers: scale by "
+            "declared bounds, or give a seed to simulate"
+        )
+
+
+def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None, track: Sequence[str]) -> Run:
+    released, way = job.experiment.seed is None, way_of(job)
+    if released:
+        job = checked_for_release(job, chunk_rounds(job))
+    for check in job.checks:
+        check.require()
+    with Ledger(ledger_path) as ledger, tracking.tracking(track, job.experiment, where.private) as log:
+        state, done, phase = way.start(job, where)
+        if released:
+            require_charged(job, where, ledger, done)
+        for chunk in affordable(job, where, ledger, list(chunks_of(job, done)), released):
+            if chunk.phase != phase:
+                state = way.enter(job, where, chunk.phase, state)
+                phase = chunk.phase
+            charge(job, where, ledger, chunk, released)
+            state, described = _compute(job, chunk, state, released, way)
+            done = chunk.end
+            way.save(job, where, state, done)
+            _write_down(job, where, described)
+            numbers = summary(way.measure(job, phase, state, everybody=False))
+            run_directory.append_json(where.private / "metrics.jsonl", {"round": done, **numbers})
+            if progress or track:
+                numbers |= _spent(job, ledger)
+            log(done, numbers)
+            if progress:
+                progress(done, job.experiment.rounds, numbers)
+        if job.afterwards is not None:
+            state = _personalise(job, where, phase, state)
+            after = {"round": done, "afterwards": True, **summary(measure(job, phase, state))}
+            run_directory.append_json(where.private / "metrics.jsonl", after)
+        finish(job, where, ledger, state, phase, done)
+    return where
+
+
+def _personalise(job: Job, where: Run, phase: int, state: State) -> State:
+    """What clients do alone after the last round, and who gained or lost by sharing (which nobody else may see)."""
+
+    def with_step(step: Any) -> State:
+        algorithm, terms = as_sweep(job.algorithms[phase]), as_sweep(job.terms)
+        return resident.personalise(job.plan, as_array(step), algorithm, terms, job.clients, state)
+
+    after = with_step(job.afterwards)
+    if isinstance(job.afterwards, SelfSelect):
+        alone = measure(job, phase, with_step(replace(job.afterwards, rule="alone")))["error"]
+        chosen = measure(job, phase, after)["error"]
+        run_directory.write_json(where.private / "self_selection.json", gains(alone, chosen))
+    return after
+
+
+def _spent(job: Job, ledger: Ledger) -> dict[str, float]:
+    """What the party with the largest budget has spent so far, for the person who watches."""
+    budgets = job.budgets()
+    if not budgets:
+        return {}
+    party = max(budgets, key=lambda name: budgets[name].epsilon)
+    relation = job.experiment.privacy.relation
+    data = job.federations[0].name
+    return {"epsilon": ledger.epsilon(party, data, job.plan.level, budgets[party].delta, relation=relation)}
+
+
+def _compute(job: Job, chunk: Chunk, state: Any, released: bool, way: Way) -> tuple[Any, list[dict[str, Any]]]:
+    """Runs the chunk and compares the meters with what was charged. Also: what there is to say about each round."""
+    if released:
+        state = with_fresh_noise(job, state, chunk_rounds(job), chunk.phase, chunk.first, (chunk.begin, chunk.end))
+    before = uses_of(job, state)
+    state, described = _advance(job, chunk, state, way)
+    rounds = slice(chunk.begin - chunk.first, chunk.end - chunk.first)
+    for kind, after in uses_of(job, state).items():
+        charged = job.uses[chunk.phase][kind][rounds].sum(axis=0)
+        if not (after - before[kind] == charged).all():
+            raise PrivacyError(
+                f"{kind}: the meters counted other uses than the ledger was charged; nothing is published"
+            )
+    if released:
+        state = replace(state, meters=replace(state.meters, tape=None), server=replace(state.server, tape=None))
+    return state, described
+
+
+def _advance(job: Job, chunk: Chunk, state: Any, way: Way) -> tuple[Any, list[dict[str, Any]]]:
+    """The chunk in one go; round by round if the algorithm can say something about its shared state (strengths)."""
+    describe = getattr(job.algorithms[chunk.phase], "describe", None)
+    if describe is None:
+        return way.advance(job, chunk, state), []
+    described = []
+    for number in range(chunk.begin, chunk.end):
+        state = way.advance(job, replace(chunk, begin=number, end=number + 1), state)
+        described.append({"round": number + 1, "strength": describe(trees.row(state.shared, (0, 0)))})
+    return state, described
+
+
+def _write_down(job: Job, where: Run, described: list[dict[str, Any]]) -> None:
+    """Appends what was said about the shared state, which is as public as that state."""
+    folder = where.private if job.plan.level == "none" else where.public
+    for record in described:
+        run_directory.append_json(folder / "strengths.jsonl", record)
+
+
+def finish(job: Job, where: Run, ledger: Ledger, state: Any, phase: int, done: int) -> None:
+    """Writes models, per-client results and the privacy statement."""
+    released, way = job.experiment.seed is None, way_of(job)
+    clean = "personal" in CLEAN[job.plan.level]
+    way.write_models(job, (where.public if clean else where.private) / "models.npz", phase, state)
+    run_directory.write_tree(
+        (where.public if job.plan.level != "none" else where.private) / "shared.npz", trees.row(state.shared, (0, 0))
+    )
+    numbers = way.measure(job, phase, state, everybody=True)
+    run_directory.write_json(
+        where.private / "clients.json",
+        [
+            {"client": name, **{key: values[:, k].tolist() for key, values in numbers.items()}}
+            for k, name in enumerate(job.ids)
+        ],
+    )
+    data = job.federations[0]
+    unit = job.plan.level
+    lines = ledger.about(data.name, unit, job.experiment.privacy.relation)
+    if not any(line.run == where.name for line in lines) and any(
+        part.sum() for used in job.uses for part in used.values()
+    ):
+        raise PrivacyError(
+            f"ledger {ledger.path} has no line of this run, which made releases: no statement is written"
+        )
+    result = statement(
+        job.experiment.privacy,
+        lines,
+        {} if unit == "none" else job.deltas(),
+        data=data.name,
+        noise=RELEASED if released else SIMULATED,
+        program=[check.program for check in job.checks],
+        scaling=data.scaling,
+        scaling_is_private=(data.scaling_is_private or unit == "client") and not data.guesses,
+        other_accounts=len(lines) < len([x for x in ledger.lines if x.data == data.name]),
+    )
+    result["strength_learned"] = any(hasattr(algorithm, "describe") for algorithm in job.algorithms)
+    result |= {"run": where.name, "rounds": done, "ledger": ledger.path.name}
+    result |= {"clients": len(job.ids), "outcome": data.outcome}
+    if released:
+        shutil.copyfile(ledger.path, where.public / "ledger.jsonl")
+    run_directory.write_text(where.public / "statement.txt", text(result))
+    run_directory.write_json(where.public / "statement.json", result)
+    way.tidy(state)

@@ -1,0 +1,111 @@
+"""Simulations for another machine: calibrated and charged here, run there, checked and written down here again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kinfolk.accounting.ledger import Ledger
+from kinfolk.engines import resident
+from kinfolk.privacy.release import PrivacyError
+from kinfolk.toml import ConfigError
+from kinfolk.training import job_file, run_directory
+from kinfolk.training.build import as_array, as_sweep
+from kinfolk.training.charges import affordable, charge, chunks_of, uses_of
+from kinfolk.training.checkpoints import kept, keys_of, restored, save
+from kinfolk.training.evaluate import measure, summary
+from kinfolk.training.experiment import Experiment
+from kinfolk.training.loop import default_ledger, finish, identity
+from kinfolk.training.prepare import Job, prepare
+from kinfolk.training.run_directory import Run
+
+
+def export(experiment: Experiment, output: Path = Path("runs"), *, ledger: Path | None = None) -> Run:
+    """Makes a simulation ready for another machine: calibrated here, charged here, `private/job.npz` to be carried.
+
+    There `python -m kinfolk.training.job_file job.npz result.npz` runs it; `merge` takes the result.
+    """
+    if experiment.engine.store != "device":
+        raise ConfigError(f"store={experiment.engine.store!r} stays where its files are: use store='device', or run it")
+    job = prepare(experiment)
+    if experiment.seed is None:
+        raise PrivacyError("a release draws its noise where its ledger is: give a seed, or run it here")
+    where = run_directory.create(output, experiment)
+    path = default_ledger(job, where) if ledger is None else ledger
+    run_directory.write_json(
+        where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **identity(where)}
+    )
+    for check in job.checks:
+        check.require()
+    with Ledger(path) as book:
+        for chunk in affordable(job, where, book, list(chunks_of(job, 0)), False):
+            charge(job, where, book, chunk, False)
+    with run_directory.writing(where.private / "job.npz"):
+        job_file.save(parcel(job), where.private / "job.npz")
+    begun = json.loads((where.private / "run.json").read_text())
+    run_directory.write_json(where.private / "run.json", {**begun, "job": job_file.digest(where.private / "job.npz")})
+    return where
+
+
+def parcel(job: Job) -> job_file.Parcel:
+    """A prepared job as something that can be carried."""
+    data, plan = job.federations[0], job.plan
+    return job_file.Parcel(
+        job.experiment.model,
+        data.shape,
+        data.outcome,
+        data.classes,
+        plan.level,
+        plan.widths,
+        plan.most_steps,
+        plan.tail_from,
+        tuple(phase.rounds for phase in job.experiment.phases),
+        job.experiment.seed or 0,
+        tuple(as_sweep(algorithm) for algorithm in job.algorithms),
+        as_sweep(job.terms),
+        job.clients,
+        job.tests,
+        None if job.afterwards is None else as_array(job.afterwards),
+    )
+
+
+def merge(path: Path, result: Path) -> Run:
+    """Takes the result of an exported run home: its meters must have counted what the ledger was charged."""
+    where = run_directory.open_run(path)
+    begun = json.loads((where.private / "run.json").read_text())
+    if where.done() or "job" not in begun:
+        raise PrivacyError(f"{path} was not exported, or is finished: only an exported run takes a result")
+    if identity(where)["experiment"] != begun["experiment"]:
+        raise PrivacyError(
+            f"{where.public / 'experiment.toml'} was changed since the run was exported: export it again"
+        )
+    with np.load(result, allow_pickle=False) as file:
+        if str(file["job"]) != begun["job"]:
+            raise PrivacyError(f"{result} is the result of another job than {where.private / 'job.npz'}")
+    job = prepare(where.experiment())
+    for check in job.checks:
+        check.require()
+    rounds, last = job.experiment.rounds, len(job.experiment.phases) - 1
+    fresh = resident.start_all(job.plan, as_sweep(job.algorithms[last]), keys_of(job))
+    models = job.afterwards is not None
+    like = replace(fresh, models=resident.all_models(as_sweep(job.algorithms[last]), fresh)) if models else fresh
+    with np.load(result, allow_pickle=False) as file:
+        leaves = [jnp.asarray(file[f"leaf{n}"]) for n in range(len(jax.tree.leaves(kept(like))))]
+    state = restored(fresh, jax.tree.unflatten(jax.tree.structure(kept(like)), leaves))
+    with Ledger(Path(begun["ledger"])) as ledger:
+        charged, total = ledger.uses(where.name), uses_of(job, state)
+        for kind, counted in total.items():
+            own = [charged.get((party, kind), 0) for party in job.parties]
+            if not (counted == np.array(own)).all():
+                raise PrivacyError(f"{result}: {kind} was used otherwise than charged; nothing is taken over")
+        save(job, where, state, rounds)
+        run_directory.append_json(
+            where.private / "metrics.jsonl", {"round": rounds, **summary(measure(job, last, state))}
+        )
+        finish(job, where, ledger, state, last, rounds)
+    return where

@@ -1,0 +1,165 @@
+"""A run's directory: written while training, read by everything else.
+
+`public/` holds what anybody may see: configuration, ledger, privacy statement, shared state. `private/` holds what
+must stay: checkpoints, metrics, and personal models where they are not protected.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import platform
+import secrets
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from kinfolk.accounting.ledger import sync_directory
+from kinfolk.toml import to_toml
+from kinfolk.training.experiment import Experiment, load
+
+VERSION = 1
+
+
+class RunError(RuntimeError):
+    """A run directory that cannot be written or read."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run left behind."""
+
+    path: Path
+
+    @property
+    def public(self) -> Path:
+        return self.path / "public"
+
+    @property
+    def private(self) -> Path:
+        return self.path / "private"
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def experiment(self) -> Experiment:
+        return load(self.public / "experiment.toml")
+
+    def statement(self) -> dict[str, Any]:
+        return json.loads((self.public / "statement.json").read_text())
+
+    def metrics(self) -> list[dict[str, Any]]:
+        path = self.private / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def schema(self) -> str | None:
+        """The table's schema as TOML, where there is one; private where it was guessed from the data."""
+        found = [folder / "schema.toml" for folder in (self.public, self.private)]
+        return next((path.read_text() for path in found if path.exists()), None)
+
+    def done(self) -> bool:
+        return (self.public / "statement.json").exists()
+
+
+def create(parent: Path, experiment: Experiment) -> Run:
+    """A new run directory, named after the experiment, the time and chance: ledgers know a run by this name."""
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    run = Run(parent / f"{experiment.name}-{stamp}-{secrets.token_hex(3)}")
+    with writing(parent):
+        run.path.mkdir(parents=True)
+        run.public.mkdir()
+        run.private.mkdir(mode=0o700)
+    write_text(run.public / "experiment.toml", to_toml(experiment))
+    write_json(run.public / "environment.json", environment())
+    return run
+
+
+def open_run(path: Path) -> Run:
+    """An existing run directory."""
+    if not (path / "public" / "experiment.toml").exists():
+        raise RunError(f"{path} is not a run directory: it has no public/experiment.toml")
+    return Run(path)
+
+
+def environment() -> dict[str, Any]:
+    """Versions of what a result may depend on."""
+    packages = ("kinfolk", "jax", "jaxlib", "numpy", "scipy", "dp-accounting")
+    return {
+        "version": VERSION,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": jax.devices()[0].device_kind,
+        "packages": {name: metadata.version(name) for name in packages},
+    }
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns a failed write into an error with the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"{path} cannot be written: {error.strerror}. Nothing half-written is left; make room or choose another "
+            "directory (--output), then resume"
+        ) from error
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all, and returns when it is on disk."""
+    with writing(path):
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        sync_directory(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
+
+
+def write_tree(path: Path, tree: Any, **extra: Any) -> None:
+    """A pytree of arrays as an npz file: one array per leaf, named by its place, and `extra` arrays beside them."""
+    leaves = {
+        jax.tree_util.keystr(where): np.asarray(leaf) for where, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
+    buffer = io.BytesIO()
+    np.savez(buffer, **leaves, **extra)  # type: ignore[arg-type]
+    write_bytes(path, buffer.getvalue())
+
+
+def read_tree(path: Path, like: Any) -> tuple[Any, dict[str, np.ndarray]]:
+    """The tree written by `write_tree`, in the structure of `like`, and what was beside it."""
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    names = [jax.tree_util.keystr(where) for where, _ in jax.tree_util.tree_leaves_with_path(like)]
+    leaves = [arrays.pop(name) for name in names]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves), arrays
+
+
+def append_json(path: Path, value: Any) -> None:
+    """One more line of a JSON Lines file."""
+    with writing(path), path.open("a") as file:
+        file.write(json.dumps(value) + "\n")

@@ -1,0 +1,272 @@
+"""Tuning by repetition with its true cost: a random, hidden number of trials, private scores, only the winner leaves.
+
+Every trial trains at example level and then releases one score per client: the sum of its validation losses, each cut
+to [0, bound], with Gaussian noise. One trial's cost is training and score together; what keeping the best of a random
+number of trials costs is Papernot and Steinke's theorem, through `accounting/composition.py`. The noise of a trial is
+solved for so that all of that meets every client's budget.
+
+Simulations only. A release would have to draw fresh exact noise for every trial and to charge the whole selection to
+the ledgers before the first; that is not built, so a run without a seed is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from scipy import optimize
+
+from kinfolk import trees
+from kinfolk.accounting import composition, noise_for_budget
+from kinfolk.accounting.calibrate import budget_of
+from kinfolk.data.federation import DataError, Federation, from_rows
+from kinfolk.data.registry import load_data
+from kinfolk.engines import resident
+from kinfolk.privacy import clipping
+from kinfolk.privacy.gates import GRADIENT
+from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, Cost, GaussianSum, Sampling
+from kinfolk.privacy.release import PrivacyError, new_meter
+from kinfolk.theory import tuning as theory
+from kinfolk.theory.mean_estimation import Problem
+from kinfolk.toml import ConfigError
+from kinfolk.training.build import as_sweep, build_algorithm
+from kinfolk.training.experiment import Experiment, Phase
+from kinfolk.training.prepare import Job, prepare
+from kinfolk.types import Model, Params, Rows
+
+SCORE = "score"
+SHAPES = {"logarithmic": 0.0, "geometric": 1.0, "poisson": theory.POISSON}
+SCORE_SHARE = 0.2
+"""A score alone would cost this share of the budget."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How to tune. `choices` has the values of each option; a trial draws one combination, all equally likely."""
+
+    choices: Mapping[str, Sequence[float]]
+    trials: float = 10.0
+    """Mean number of trials."""
+    distribution: str = "logarithmic"
+    bound: float = 1.0
+    """Largest loss of one example that a score takes into account."""
+    validation: float = 0.2
+    """Share of each client's training rows kept for scores."""
+
+    def __post_init__(self) -> None:
+        if self.distribution not in SHAPES:
+            raise ConfigError(f"distribution={self.distribution!r} is not one of {tuple(SHAPES)}")
+        if not self.choices or not all(self.choices.values()):
+            raise ConfigError("nothing to choose from: give at least one option with its values")
+        if not (self.trials > 1 and self.bound > 0 and 0 < self.validation < 1):
+            raise ConfigError(
+                f"trials={self.trials}, bound={self.bound}, validation={self.validation}: trials must be above 1, "
+                "bound above 0 and validation between 0 and 1"
+            )
+
+    @property
+    def shape(self) -> float:
+        return SHAPES[self.distribution]
+
+    def combinations(self) -> list[dict[str, float]]:
+        return [dict(zip(self.choices, values, strict=True)) for values in product(*self.choices.values())]
+
+
+@dataclass(frozen=True)
+class Winner:
+    """What leaves: the winner's options and models, and what it all cost. How many trials there were stays hidden."""
+
+    options: dict[str, float] | None
+    """None when no trial was drawn (Poisson): then nothing was trained or released."""
+    models: Params | None
+    epsilons: dict[str, float]
+    """Per client, for the whole selection."""
+    delta: float
+    error: float | None
+    """Mean client's test error: for study, in a simulation."""
+    warning: str | None
+
+
+def tune(experiment: Experiment, tuning: Tuning, data: Federation | None = None) -> Winner:
+    """The best of a random number of trials, in a simulation."""
+    _refuse(experiment)
+    assert experiment.seed is not None
+    (phase,) = experiment.phases
+    data = load_data(experiment.data, experiment.seed) if data is None else data
+    training, validation = split(data, tuning.validation, experiment.seed)
+    combinations = tuning.combinations()
+    first = replace(phase, options={**phase.options, **combinations[0]})
+    job = prepare(replace(experiment, seeds=1, phases=(first,)), [training])
+    job.checks[0].require()
+    job, scorer, epsilons = calibrated(job, tuning)
+    generator = np.random.default_rng([experiment.seed, 1])
+    count = theory.draw_trials(generator, mean=tuning.trials, shape=tuning.shape)
+    score_of = scoring(job.plan.model)
+    best: tuple[float, dict[str, float], Any, float] | None = None
+    for number in range(count):  # never cut short: the number alone decides
+        options = combinations[int(generator.integers(len(combinations)))]
+        algorithm = build_algorithm(Phase(phase.method, phase.rounds, {**phase.options, **options}), "example")
+        key = jax.random.fold_in(jax.random.key(experiment.seed), 1000 + number)
+        models, error = trained(job, algorithm, key)
+        score = float(score_of(scorer, models, validation, jax.random.fold_in(key, 1)))
+        if best is None or score < best[0]:
+            best = (score, options, models, error)
+    delta = max(job.deltas().values())
+    warning = expectation(job, tuning)
+    if best is None:
+        return Winner(None, None, dict.fromkeys(epsilons, 0.0), delta, None, warning)
+    return Winner(best[1], best[2], epsilons, delta, best[3], warning)
+
+
+def _refuse(experiment: Experiment) -> None:
+    level = experiment.privacy
+    if experiment.seed is None:
+        raise PrivacyError("tune is a simulation for now: give a seed. A release of the winner is not built yet")
+    if level.level != "example" or level.epsilon is None:
+        raise ConfigError(f"tune works at level='example' with an epsilon; level={level.level!r}: choose that")
+    if len(experiment.phases) != 1:
+        raise ConfigError(f"tune takes one phase, and there are {len(experiment.phases)}")
+
+
+def split(data: Federation, share: float, seed: int) -> tuple[Federation, Rows]:
+    """The federation with part of each client's training rows taken out, and those rows."""
+    sizes = data.train.sizes
+    if min(sizes) < 2:
+        raise DataError(f"a client has {min(sizes)} training row(s): tuning needs 2, one of them for its score")
+    names = np.repeat(np.array(data.ids), sizes)
+    x, y = (np.concatenate([part[k, :n] for k, n in enumerate(sizes)]) for part in (data.train.x, data.train.y))
+    share = max(share, 1 / min(sizes))
+    parts = from_rows(
+        x, y, names, test_fraction=share, seed=seed, name=data.name, outcome=data.outcome, classes=data.classes
+    )
+    places = [data.ids.index(name) for name in parts.ids]
+    tests = replace(data.test, x=data.test.x[places], y=data.test.y[places], sizes=data.test.sizes[places])
+    longest = int(parts.test.sizes.max())
+    validation = parts.test.rows(slice(0, len(parts.ids)), longest)
+    kept = replace(parts, test=tests, scaling=data.scaling, scaling_is_private=data.scaling_is_private)
+    return kept, validation
+
+
+def calibrated(job: Job, tuning: Tuning) -> tuple[Job, GaussianSum, dict[str, float]]:
+    """The job with a trial's noise, the mechanism of scores, and what the selection costs each client."""
+    assert isinstance(job.terms.data, GaussianSum)
+    counts = np.asarray(job.uses[0][GRADIENT]).sum(axis=0).tolist()
+    sizes = job.federations[0].train.sizes.tolist()
+    noise, score_noise, epsilons = [], [], {}
+    solved: dict[Any, float] = {}
+    for name, cost, count, n in zip(job.ids, job.terms.data.costs(), counts, sizes, strict=True):
+        epsilon, delta = budget_of(job.experiment.privacy, name, n)
+        assert epsilon is not None
+        (z,) = noise_for_budget.noise_multipliers(
+            [noise_for_budget.Case(SCORE_SHARE * epsilon, delta, 1, relation=cost.relation)]
+        )
+        score = Cost("gaussian", z, 1.0, cost.relation)
+        case = (cost, count, epsilon, delta)
+        if case not in solved:
+            solved[case] = noise_of_a_trial(*case, tuning, ((score, 1),))
+        noise.append(solved[case])
+        score_noise.append(z)
+        charges = [(replace(cost, noise_multiplier=noise[-1]), count), (score, 1)]
+        epsilons[name] = composition.epsilon_of_the_best(charges, delta, mean=tuning.trials, shape=tuning.shape)
+    mechanism = replace(job.terms.data, noise_multiplier=np.array(noise, np.float32))
+    bound = np.full(len(noise), tuning.bound, np.float32)
+    everybody = Sampling(np.ones_like(bound))
+    scorer = GaussianSum(
+        bound, np.array(score_noise, np.float32), everybody, np.zeros_like(bound), relation=mechanism.relation
+    )
+    return replace(job, terms=replace(job.terms, data=mechanism)), scorer, epsilons
+
+
+def noise_of_a_trial(
+    cost: Cost,
+    uses: int,
+    epsilon: float,
+    delta: float,
+    tuning: Tuning,
+    also: Sequence[composition.Charge] = (),
+) -> float:
+    """The least noise multiplier of training, rounded up, with which the best of all trials meets the budget."""
+
+    def excess(log_z: float) -> float:
+        charges = [(replace(cost, noise_multiplier=math.exp(log_z)), uses), *also]
+        spent = composition.epsilon_of_the_best(charges, delta, mean=tuning.trials, shape=tuning.shape)
+        return math.log(spent / epsilon)
+
+    low, high = math.log(cost.noise_multiplier), math.log(LARGEST_NOISE_MULTIPLIER)
+    if excess(high) > 0:
+        raise composition.BudgetError(
+            f"epsilon={epsilon:g} is too small for {tuning.trials:g} trials: the scores and the selection alone cost "
+            "more. Use fewer trials, a larger epsilon, or do not tune"
+        )
+    found = math.exp(float(optimize.brentq(excess, low, high, xtol=1e-4)) + 2e-4)  # type: ignore[arg-type]
+    return float(np.nextafter(np.float32(found), np.float32(np.inf)))
+
+
+def trained(job: Job, algorithm: Any, key: Array) -> tuple[Any, float]:
+    """One trial's personal models, and the mean client's test error."""
+    algorithms = as_sweep(algorithm)
+    states = resident.start_all(job.plan, algorithms, key[None])
+    end = jnp.int32(job.experiment.rounds)
+    states = resident.run_rounds(job.plan, algorithms, as_sweep(job.terms), job.clients, states, jnp.int32(0), end)
+    error = float(np.asarray(resident.errors(job.plan, algorithms, job.tests, states)["error"]).mean())
+    state = trees.row(states, (0, 0))
+    return jax.vmap(lambda personal: algorithm.model(state.shared, personal))(state.personal), error
+
+
+def scoring(model: Model) -> Callable[[GaussianSum, Params, Rows, Array], Array]:
+    """The mean over clients of their released scores: noisy sums of cut losses, divided by public numbers of rows.
+
+    A loss that is not a number counts as the bound: a trial that went astray must not win by it.
+    """
+
+    def of_client(mechanism: GaussianSum, params: Params, rows: Rows, key: Array) -> Array:
+        def cut(params: Params, unit: Any) -> Array:
+            value = model.loss(params, *unit)
+            return jnp.where(jnp.isnan(value), mechanism.clip, jnp.clip(value, 0, mechanism.clip))
+
+        meter, units = new_meter(key, (SCORE,)), (rows.x, rows.y)
+        total, _ = mechanism(SCORE, meter, clipping.rows(cut), params, units, rows.mask)
+        return total / rows.mask.sum().astype(total.dtype)
+
+    def of_all(scorer: GaussianSum, models: Params, rows: Rows, key: Array) -> Array:
+        return jax.vmap(of_client)(scorer, models, rows, jax.random.split(key, rows.mask.shape[0])).mean()
+
+    return jax.jit(of_all)
+
+
+def expectation(job: Job, tuning: Tuning) -> str | None:
+    """A warning where not tuning is expected to be better, by mean estimation with as many clients and examples.
+
+    How much clients differ is not known: tuning is compared with the better of training alone and averaging at the
+    spread that favours tuning most. Gradients are taken to vary by half of clip^2 over all weights, as in learned
+    strengths.
+    """
+    sizes = job.federations[0].train.sizes
+    epsilon, delta = budget_of(job.experiment.privacy, job.ids[len(sizes) // 2], int(np.median(sizes)))
+    assert epsilon is not None
+    (plain,) = noise_for_budget.noise_multipliers([noise_for_budget.Case(epsilon, delta, 1)])
+    tuned = theory.noise_for(epsilon, delta, mean=tuning.trials, shape=tuning.shape)
+    weights = trees.size(jax.eval_shape(job.plan.model.init, jax.random.key(0)))
+    base = Problem(len(sizes), int(np.median(sizes)), math.sqrt(0.5 / weights), 0.0, plain)
+    gains = []
+    for factor in np.geomspace(0.1, 10, 41):
+        world = replace(base, tau=float(factor) * math.sqrt(base.variance))
+        gains.append(replace(world, noise=tuned).best_error / min(world.error(0.0), world.error(math.inf)))
+    if set(tuning.choices) == {"strength"}:
+        return (
+            'only strengths are tuned: strength = "auto" learns them during one training at no cost, and tuning is '
+            f"expected to give {min(gains):.2f} times the error of the better of training alone and averaging at best"
+        )
+    if min(gains) >= 1:
+        return (
+            f"not tuning is expected to be better: {tuning.trials:g} trials need {tuned / plain:.2f} times the noise, "
+            f"and the error is at best {min(gains):.2f} times that of the better of training alone and averaging"
+        )
+    return None

@@ -1,0 +1,1 @@
+"""The four checks: flow, replay, mechanism, attack."""

@@ -1,0 +1,57 @@
+"""The flow check over the whole registry: what `kinfolk check` runs and the conformance tests repeat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kinfolk import models
+from kinfolk.algorithms import REGISTRY
+from kinfolk.privacy.choice import ExactMin, NoisyMin
+from kinfolk.privacy.levels import Terms
+from kinfolk.privacy.mechanisms import ExactSum, GaussianSum, Sampling
+from kinfolk.types import Rows
+from kinfolk.verify.round_check import check_round
+
+
+def small_terms(level: str) -> Terms:
+    """Mechanisms of one client, for tracing."""
+    half, all_of_them = Sampling(np.float32(0.5)), Sampling(np.float32(1))
+    private = GaussianSum(np.float32(1), np.float32(1), half, np.float32(0))
+    if level == "example":
+        chooser = NoisyMin(np.float32(1), np.float32(10))
+        return Terms(private, chooser, ExactSum(all_of_them, sampled_here=False))
+    exact = ExactMin(np.float32(1))
+    if level == "client":
+        noisy = GaussianSum(np.float32(1), np.float32(1), half, np.float32(0), sampled_here=False)
+        return Terms(ExactSum(half), exact, noisy)
+    return Terms(ExactSum(half), exact, ExactSum(all_of_them, sampled_here=False))
+
+
+def small_rows(features: int, length: int = 5) -> Rows:
+    """Shapes of one client's examples."""
+    shape = jax.ShapeDtypeStruct
+    return Rows(shape((length, features), jnp.float32), shape((length,), jnp.float32), shape((length,), bool))
+
+
+def check_registry(features: int = 3, steps: int = 4) -> list[dict[str, Any]]:
+    """One row per algorithm and level, with what it releases and what is wrong."""
+    rows = []
+    for name, entry in REGISTRY.items():
+        for level in entry.levels:
+            found = check_round(
+                models.linear(features), level, entry.build(), small_terms(level), small_rows(features), steps
+            )
+            rows.append(
+                {
+                    "method": name,
+                    "level": level,
+                    "releases": {**found.client_releases, **found.server_releases},
+                    "violations": list(found.violations),
+                    "program": found.program,
+                }
+            )
+    return rows
