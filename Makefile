@@ -32,7 +32,7 @@ docs: $(READY)
 	$(BIN)/python -m mkdocs build --strict
 
 bench: $(READY)
-	$(BIN)/python benchmarks/school.py
+	$(BIN)/python -m benchmarks.studies.school.run
 
 # One lock for all extras together, for every supported Python.
 lock:

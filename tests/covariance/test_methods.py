@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from benchmarks.studies.covariance import baselines, schedules, theory
 from benchmarks.studies.covariance.one_shot import in_chunks, one_shot
 from benchmarks.studies.covariance.tasks import Tasks, synthetic_tasks
-
 from kinfolk import models
 from kinfolk.accounting import composition, group_privacy
 from kinfolk.algorithms.empirical_bayes import EmpiricalBayes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import numpy as np
+
 from benchmarks.studies.covariance import picture
 from benchmarks.studies.covariance.theory import published_delta
 

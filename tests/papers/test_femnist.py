@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from loading import FOLDER, benchmark, need
+from loading import benchmark, need
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:delta")]
 
@@ -15,7 +15,6 @@ def test_noise_ruins_one_model_for_all_and_fine_tuning_makes_it_useful(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need("femnist.npz")
-    monkeypatch.syspath_prepend(str(FOLDER))
     study = benchmark("femnist")
     monkeypatch.setattr(study.Study, "select", lambda self, seed: None)
     rows = study.quick(tmp_path)["rows"]

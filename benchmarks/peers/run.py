@@ -1,0 +1,233 @@
+"""Side by side with other simulators of federated learning, on CPU: seconds per round.
+
+    python -m benchmarks.peers.run [--models softmax cnn_leaf] [--peers ...] [--turns 6] [--json]
+
+205 writers (FEMNIST where KINFOLK_DATA has it, else images of the same shape), 100 of them in a round, one local epoch
+of batches of 10 on 20 or 30 images, clipped updates, noise on their sum. Each peer runs in a virtual environment of its
+own, made here under `--folder`; all start from the same weights with the same settings, and take turns of a few rounds,
+so that whatever else the machine does hits all of them. A ratio counts only if the final losses agree within 2 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent / "peers"))
+from benchmarks.peers.simulators.turns import MARK, Task, write
+from kinfolk.data.federation import DataError
+from kinfolk.data.sets.femnist import femnist
+from kinfolk.training.build import build_model
+from kinfolk.training.experiment import ModelChoice
+
+ROOT = Path(__file__).parents[2]
+TORCH = "torch==2.13.0"
+NEEDS = {
+    "kinfolk": [],
+    "torch_loop": [TORCH, "numpy"],
+    "fedjax": ["fedjax==0.0.17"],
+    "pfl": ["pfl==0.6.0", TORCH],
+    "flower": ["flwr[simulation]==1.41.0", TORCH],
+}
+SCRIPTS = {"kinfolk": "ours", "torch_loop": "torch_loop", "fedjax": "fed_jax", "pfl": "pfl_sim", "flower": "flower_sim"}
+CLIENTS, CLASSES, AGREE = 205, 62, 0.02
+STEP_SIZES = {"softmax": 0.05, "cnn_leaf": 0.05}
+IN_A_TURN = {"softmax": 5, "cnn_leaf": 2}
+
+
+def images(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
+    """Images and labels of every client, padded, how many are real (20 or 30), and where they are from."""
+    generator = np.random.default_rng(seed)
+    x = np.zeros((CLIENTS, 30, 28, 28), np.float32)
+    y = np.zeros((CLIENTS, 30), np.int32)
+    sizes = np.sort(generator.choice([20, 30], CLIENTS))
+    try:
+        data = femnist(seed=seed).train
+    except DataError:
+        y[:] = generator.integers(0, CLASSES, y.shape)
+        shapes = generator.uniform(size=(CLASSES, 28, 28)) ** 3
+        x[:] = shapes[y] * generator.uniform(0.5, 1, (*y.shape, 1, 1))
+        return x, y, sizes, "synthetic images"
+    order = np.flatnonzero(data.sizes >= 20)
+    chosen = np.sort(generator.choice(order, CLIENTS, replace=len(order) < CLIENTS))
+    sizes = np.minimum(sizes, 10 * (data.sizes[chosen] // 10))
+    for row, (client, size) in enumerate(zip(chosen.tolist(), sizes.tolist(), strict=True)):
+        rows = data.rows(slice(client, client + 1), int(data.sizes[client]))
+        x[row, :size], y[row, :size] = rows.x[0, :size, :, :, 0], rows.y[0, :size]
+    return x, y, sizes, "FEMNIST"
+
+
+def task_for(name: str, turns: int) -> tuple[Task, str]:
+    x, y, sizes, source = images()
+    model = build_model(ModelChoice(name), (28, 28, 1), "classes", CLASSES)
+    weights = [(np.asarray(own["weights"]), np.asarray(own["bias"])) for own in model.init(jax.random.key(0)) if own]
+    settings: dict[str, Any] = {"cohort": 100, "batch_size": 10, "step_size": STEP_SIZES[name]}
+    rounds = turns * IN_A_TURN[name]
+    return Task(name, x, y, sizes, CLASSES, weights, rounds, IN_A_TURN[name], clip=1.0, noise=0.01, **settings), source
+
+
+def loss(task: Task, weights: list[tuple[np.ndarray, np.ndarray]]) -> float:
+    """Mean loss of a shared model over all clients' images."""
+    model = build_model(ModelChoice(task.model), (28, 28, 1), "classes", CLASSES)
+    layers = iter(weights)
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    params = tuple(dict(zip(("weights", "bias"), next(layers), strict=True)) if own else {} for own in shapes)
+    real = np.arange(task.y.shape[1]) < task.sizes[:, None]
+    each = jax.jit(lambda x, y: jax.lax.map(lambda one: model.loss(params, *one), (x, y), batch_size=50))
+    return float(each(jnp.asarray(task.x[real][..., None]), jnp.asarray(task.y[real])).mean())
+
+
+def environment(name: str, folder: Path) -> Path:
+    """The Python of this peer's environment, which is made if it is not there."""
+    if name == "kinfolk":
+        return Path(sys.executable)
+    where = folder / "envs" / name
+    python = where / "bin" / "python"
+    if not (where / "ready").exists():
+        print(f"installing {name}: {' '.join(NEEDS[name])}", file=sys.stderr)
+        venv.create(where, with_pip=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *NEEDS[name]], check=True)
+        (where / "ready").touch()
+    return python
+
+
+def cpu_seconds(root: int) -> float:
+    """Of a process and all below it, so far."""
+    used, parent = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        number = int(path.parent.name)
+        parent[number], used[number] = int(fields[1]), int(fields[11]) + int(fields[12])
+    family = {root}
+    while more := {n for n, above in parent.items() if above in family} - family:
+        family |= more
+    return sum(used.get(n, 0) for n in family) / os.sysconf("SC_CLK_TCK")
+
+
+class Peer:
+    """A peer's process, which does a round when told to."""
+
+    def __init__(self, name: str, python: Path, task: Path, folder: Path) -> None:
+        self.name = name
+        self.in_a_turn = IN_A_TURN[task.stem]
+        self.result = folder / f"{task.stem}-{SCRIPTS[name]}.npz"
+        self.log = (folder / f"{task.stem}-{SCRIPTS[name]}.log").open("w")
+        paths = [str(ROOT), *([os.environ.get("PYTHONPATH", "")] if name == "kinfolk" else [])]
+        self.process = subprocess.Popen(
+            [python, "-m", f"benchmarks.peers.simulators.{SCRIPTS[name]}", task, self.result],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+                "PEER_TASK": str(task),
+                "FLWR_TELEMETRY_ENABLED": "0",
+                "OMP_WAIT_POLICY": "PASSIVE",
+            },
+        )
+        self.times: list[dict[str, float]] = []
+
+    def answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(MARK):
+                return json.loads(line[len(MARK) :])
+            self.log.write(line)
+        raise RuntimeError(f"{self.name} stopped; see {self.log.name}")
+
+    def round(self) -> None:
+        assert self.process.stdin is not None
+        before = cpu_seconds(self.process.pid)
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        self.times.append(self.answer() | {"cpu": (cpu_seconds(self.process.pid) - before) / self.in_a_turn})
+
+    def weights(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        self.answer()
+        self.process.wait(timeout=60)
+        with np.load(self.result) as file:
+            return [(file[f"weights{n}"], file[f"bias{n}"]) for n in range(len(file.files) // 2)]
+
+
+def compare(name: str, peers: list[str], turns: int, folder: Path) -> dict[str, Any]:
+    task, source = task_for(name, turns)
+    path = folder / f"{name}.npz"
+    write(task, path)
+    running: dict[str, Peer] = {}
+    failed: dict[str, str] = {}
+    for peer in peers:
+        try:
+            running[peer] = Peer(peer, environment(peer, folder), path, folder)
+            running[peer].answer()
+        except (RuntimeError, subprocess.CalledProcessError) as error:
+            running.pop(peer, None)
+            failed[peer] = str(error)
+    for _ in range(turns):
+        for peer in list(running):
+            try:
+                running[peer].round()
+            except (RuntimeError, BrokenPipeError) as error:
+                failed[peer] = str(error)
+                del running[peer]
+    found: dict[str, Any] = {}
+    for peer, process in list(running.items()):
+        after_warm_up = process.times[1:]
+        found[peer] = {
+            "seconds": statistics.median(t["seconds"] for t in after_warm_up),
+            "fastest": min(t["seconds"] for t in after_warm_up),
+            "cpu_seconds": statistics.mean(t["cpu"] for t in after_warm_up),
+            "loss": loss(task, process.weights()),
+        }
+    ours = found.get("kinfolk")
+    for row in found.values():
+        row["agrees"] = ours is not None and abs(row["loss"] / ours["loss"] - 1) <= AGREE
+        row["ratio"] = row["seconds"] / ours["seconds"] if ours else None
+    begun = loss(task, task.weights)
+    return {"model": name, "data": source, "rounds": task.rounds, "first_loss": begun, "peers": found, "failed": failed}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=STEP_SIZES, default=list(STEP_SIZES))
+    parser.add_argument("--peers", nargs="+", choices=NEEDS, default=list(NEEDS))
+    parser.add_argument("--turns", type=int, default=6, help="the first one warms up and is not counted")
+    parser.add_argument("--folder", type=Path, default=Path("runs/peers"))
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    for name in args.models:
+        before = os.getloadavg()[0]
+        result = compare(name, args.peers, args.turns, args.folder.absolute())
+        result |= {"load_before": before, "cores": os.cpu_count()}
+        if args.json:
+            print(json.dumps(result), flush=True)
+            continue
+        print(f"{name} on {result['data']}, {result['rounds']} rounds, loss {result['first_loss']:.3f} before")
+        for peer, row in result["peers"].items():
+            note = "" if row["agrees"] else "  loss differs: does not count"
+            print(
+                f"  {peer:12s} {row['seconds']:8.3f} s per round (fastest {row['fastest']:.3f}, CPU "
+                f"{row['cpu_seconds']:.3f}), {row['ratio']:6.2f} x kinfolk, loss {row['loss']:.4f}{note}"
+            )
+        for peer, why in result["failed"].items():
+            print(f"  {peer:12s} {why}")
+
+
+if __name__ == "__main__":
+    main()

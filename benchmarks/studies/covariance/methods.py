@@ -1,0 +1,212 @@
+"""The methods that `covariance.py` compares, on repetitions stacked along a leading axis.
+
+Settings are searched on repetitions of their own (other data, other noise): not private, and said so in the results.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from benchmarks.studies.covariance import baselines
+from benchmarks.studies.covariance.one_shot import one_shot
+from benchmarks.studies.covariance.schedules import noise_multipliers, published_per_round, shares
+from kinfolk.accounting import group_privacy, noise_for_budget
+from kinfolk.accounting.noise_for_budget import Case
+from kinfolk.verify.covariance_iterative import Iterative
+
+
+@dataclass(frozen=True)
+class Repetitions:
+    """Stacked repetitions: rows (repetitions, clients, rows, features), targets, masks, and the same for tests."""
+
+    x: Array
+    y: Array
+    mask: Array
+    test_x: Array
+    test_y: Array
+    test_mask: Array
+
+    @property
+    def clients(self) -> int:
+        return self.x.shape[1]
+
+    def keys(self, seed: int) -> Array:
+        return jax.random.split(jax.random.key(seed), self.x.shape[0])
+
+    def only(self, count: int) -> Repetitions:
+        """The first few repetitions."""
+        return Repetitions(*(getattr(self, name)[:count] for name in self.__dataclass_fields__))
+
+
+@jax.jit
+def error(models: Array, x: Array, y: Array, mask: Array) -> Array:
+    """Squared error of all clients together over the variance of their targets, for one repetition."""
+    missed = jnp.where(mask, jnp.square(y - jnp.einsum("mnd,md->mn", x, models)), 0).sum() / mask.sum()
+    mean = jnp.where(mask, y, 0).sum() / mask.sum()
+    return missed / (jnp.where(mask, jnp.square(y - mean), 0).sum() / mask.sum())
+
+
+_iterative = jax.jit(Iterative.run)
+_ridge, _lasso, _trace, _groups, _relationship, _averaged = (
+    jax.jit(function)
+    for function in (
+        baselines.ridge_alone,
+        baselines.lasso_alone,
+        baselines.trace_norm,
+        baselines.group_lasso,
+        baselines.relationship,
+        baselines.averaged,
+    )
+)
+"""Compiled once, whatever the settings."""
+
+Fit = Callable[[Array, Array, Array, Array], Array]
+"""`fit(key, x, y, mask)`: the models of all clients in one repetition."""
+
+
+def errors(data: Repetitions, fit: Fit, seed: int = 0) -> np.ndarray:
+    """Test error of each repetition; one repetition at a time, so that memory stays small."""
+    parts = zip(data.keys(seed), data.x, data.y, data.mask, data.test_x, data.test_y, data.test_mask, strict=True)
+    return np.array([float(error(fit(key, x, y, mask), *test)) for key, x, y, mask, *test in parts])
+
+
+def whole_noise(epsilon: float, delta: float, uses: int = 1) -> float:
+    return noise_for_budget.noise_multipliers([Case(epsilon, delta, uses)])[0]
+
+
+def fit_one_shot(
+    epsilon: float, delta: float, ridge: float, pattern: str, laplace: bool = False, only_shared: bool = False
+) -> Fit:
+    noise = noise_for_budget.laplace_multiplier(epsilon, 1) if laplace else whole_noise(epsilon, delta)
+
+    def fit(key: Array, x: Array, y: Array, mask: Array) -> Array:
+        return one_shot(key, (x, y, mask), ridge, noise, pattern, laplace, only_shared=only_shared)[1]
+
+    return fit
+
+
+def fit_alone(ridge: float) -> Fit:
+    return lambda key, x, y, mask: _ridge(x, y, ridge)
+
+
+def fit_known(used: int, ridge: float) -> Fit:
+    """Ridge alone by somebody who knows that only the first `used` features matter: what no release can beat."""
+
+    def fit(key: Array, x: Array, y: Array, mask: Array) -> Array:
+        known = (jnp.arange(x.shape[2]) < used).astype(x.dtype)
+        return _ridge(x * known[None, None, :], y, ridge * used / x.shape[2])
+
+    return fit
+
+
+def levels_for(epsilon: float, delta: float, rounds: int, noise: str, weights: np.ndarray | None) -> np.ndarray:
+    """Each round's noise multiplier, or its epsilon by the published composition."""
+    if noise == "gaussian":
+        share = shares("equal", rounds) if weights is None else weights**2 / (weights**2).sum()
+        return noise_multipliers(whole_noise(epsilon, delta), share)
+    return published_per_round(epsilon, delta, np.ones(rounds) if weights is None else weights)
+
+
+def fit_iterative(
+    settings: Iterative,
+    found: Mapping[str, float],
+    epsilon: float,
+    delta: float,
+    ridge: float,
+    weights: np.ndarray | None = None,
+) -> Fit:
+    """From every client's own ridge fit, which is free, with settings that a search has found."""
+    own = {name: value for name, value in found.items() if name != "rounds"}
+    settings = jax.tree.map(jnp.float32, replace(settings, **own))  # type: ignore[arg-type]
+    levels = levels_for(epsilon, delta, int(found["rounds"]), settings.noise, weights)
+    levels = jnp.asarray(levels, jnp.float32)
+
+    def fit(key: Array, x: Array, y: Array, mask: Array) -> Array:
+        return _iterative(settings, key, x, y, mask, levels, _ridge(x, y, ridge))
+
+    return fit
+
+
+@jax.jit
+def _tried(
+    base: Iterative, columns: Any, levels: Array, keys: Array, start: Array, x: Array, y: Array, mask: Array, test: Any
+) -> Array:
+    """The mean error of every setting, one after another."""
+
+    def setting(one: tuple[Array, Array, Array]) -> Array:
+        strength, clip, shift = one
+        own = replace(base, strength=strength, clip=clip, shift=shift)
+        models = jax.vmap(own.run, in_axes=(0, 0, 0, 0, None, 0))(keys, x, y, mask, levels, start)
+        return jax.vmap(error)(models, *test).mean()
+
+    return jax.lax.map(setting, columns)
+
+
+def search_iterative(
+    data: Repetitions, base: Iterative, epsilon: float, delta: float, ridge: float, rounds: Sequence[int]
+) -> dict[str, float]:
+    """Strength, clip, shift and rounds with the smallest mean error on repetitions that are used for nothing else."""
+    start = jax.vmap(lambda x, y: baselines.ridge_alone(x, y, ridge))(data.x, data.y)
+    norm = float(jnp.linalg.norm(start, axis=-1).mean())
+    shifts = (-0.4, 0.0, 0.5, 1.0) if base.noise == "gaussian" else (0.0,)
+    strengths, clips = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), norm * np.array([0.03, 0.1, 0.3, 0.5, 1.0])
+    grid = list(itertools.product(strengths, clips, shifts))
+    columns = [jnp.asarray(column, jnp.float32) for column in zip(*grid, strict=True)]
+
+    best: tuple[float, dict[str, float]] = (np.inf, {})
+    for turns in rounds:
+        levels = jnp.asarray(levels_for(epsilon, delta, turns, base.noise, None), jnp.float32)
+        test, keys = (data.test_x, data.test_y, data.test_mask), data.keys(77)
+        found = np.asarray(_tried(base, tuple(columns), levels, keys, start, data.x, data.y, data.mask, test))
+        index = int(np.nanargmin(found))
+        strength, clip, shift = (float(value) for value in grid[index])
+        setting = {"strength": strength, "clip": clip, "shift": shift, "rounds": turns}
+        best = min(best, (float(found[index]), setting), key=lambda pair: pair[0])
+    return best[1]
+
+
+def search(data: Repetitions, make: Callable[[float], Fit], grid: Sequence[float]) -> float:
+    """The setting with the smallest mean error on repetitions that are used for nothing else."""
+    found = [errors(data, make(value), 77).mean() for value in grid]
+    return grid[int(np.nanargmin(found))]
+
+
+def fit_lasso(strength: float) -> Fit:
+    return lambda key, x, y, mask: _lasso(x, y, strength)
+
+
+def fit_trace(strength: float) -> Fit:
+    return lambda key, x, y, mask: _trace(x, y, strength)
+
+
+def fit_groups(strength: float) -> Fit:
+    return lambda key, x, y, mask: _groups(x, y, strength)
+
+
+def fit_relationship(strength: float, noise: float = 0.0) -> Fit:
+    return lambda key, x, y, mask: _relationship(key, x, y, strength, 1e-3, noise)
+
+
+def fit_averaged(ridge: float, noise: float = 0.0) -> Fit:
+    return lambda key, x, y, mask: _averaged(key, x, y, ridge, noise)
+
+
+def relationship_noise(epsilon: float, delta: float, rows: int, ridge: float, rounds: int = 3) -> float:
+    """DP-MTRL's noise, protecting a whole client of `rows` examples by group privacy; ridge beside a summed loss."""
+    return baselines.output_sensitivity(rows, ridge / rows) * group_privacy.noise_for_client(
+        epsilon, delta, rounds, rows
+    )
+
+
+def averaged_noise(epsilon: float, delta: float, least: int, most: int, clients: int, ridge: float) -> float:
+    """DP-AGGR's noise likewise: calibrated to the smallest client, for a client as large as the largest."""
+    sensitivity = baselines.averaged_sensitivity(least, clients, ridge / least)
+    return sensitivity * group_privacy.noise_for_client(epsilon, delta, 1, most)
