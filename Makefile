@@ -34,15 +34,15 @@ docs: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks.studies.school.run
 
-# One lock for all extras together, for every supported Python.
+# One lock for all extras together, for every Python from 3.11 on; pip checks the hash of every file it installs.
 lock:
 	$(PYTHON) -m venv .venv && $(BIN)/pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --upgrade --universal --all-extras --no-header --python-version 3.11 pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --all-extras --no-header --python-version 3.11 pyproject.toml -o requirements.lock
 
 $(READY): requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 13) else f"kinfolk needs Python 3.11 or 3.12, and {sys.executable} is {v[0]}.{v[1]}: make PYTHON=python3.12")'
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if v >= (3, 11) else f"kinfolk needs Python 3.11 or later, and {sys.executable} is {v[0]}.{v[1]}: make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $(READY)
 

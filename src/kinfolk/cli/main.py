@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+import kinfolk
 from kinfolk.cli.attack import attack
 from kinfolk.cli.compare import compare
 from kinfolk.cli.data import schema
@@ -51,6 +52,21 @@ app.add_typer(deploy, name="deploy")
 
 COMMAND_LINE_ERROR: Any = getattr(typer, "TyperException", None) or import_module("click").ClickException
 """An older typer, which Flower needs, raises click's."""
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kinfolk {kinfolk.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """What stands before the command."""
 
 
 @plan_app.callback(invoke_without_command=True)
