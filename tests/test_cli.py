@@ -7,6 +7,7 @@ import math
 import runpy
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from kinfolk.data.sets.synthetic import synthetic_schools
 def kinfolk(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Runs the command line in this process; returns its exit code and what it printed."""
     small = {"clients": 6, "features": 2, "least": 10, "most": 40}
-    monkeypatch.setitem(registry.DATASETS, "synthetic_schools", lambda scaling, **o: synthetic_schools(**small, **o))
+    monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", partial(synthetic_schools, **small))
 
     def call(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["kinfolk", *map(str, words)])

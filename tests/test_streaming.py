@@ -66,7 +66,7 @@ def experiment(store: str, level: PrivacyLevel | None = None, **changes: object)
 
 @pytest.fixture(autouse=True)
 def known_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry.DATASETS, "made", function_data)
+    monkeypatch.setitem(registry._REGISTERED, "made", function_data)
 
 
 def result_of(run: run_directory.Run) -> dict[str, np.ndarray]:
@@ -135,7 +135,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path, monkeyp
     with pytest.raises(KeyboardInterrupt):
         loop.run(experiment("disk"), tmp_path / "broken")
     monkeypatch.undo()
-    monkeypatch.setitem(registry.DATASETS, "made", function_data)
+    monkeypatch.setitem(registry._REGISTERED, "made", function_data)
     (broken,) = (tmp_path / "broken").iterdir()
     same(expected, loop.resume(broken), tolerance=0)
 
@@ -147,10 +147,10 @@ def test_kill_9_at_any_moment(tmp_path: Path) -> None:
     expected = loop.run(long, tmp_path / "whole")
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; import test_streaming as t\n"
-        "from kinfolk import jobs, train; jobs.DATASETS['made'] = t.function_data\n"
+        "from kinfolk import register_dataset; register_dataset('made', t.function_data)\n"
         "long = t.experiment('disk', phases=(t.Phase('fedavg', 60), t.Phase('mean_regularized', 600)))\n"
         "out = Path(sys.argv[2]); found = list(out.iterdir()) if out.exists() else []\n"
-        "train.resume(found[0]) if found else train.run(long, out)\n"
+        "t.loop.resume(found[0]) if found else t.loop.run(long, out)\n"
     )
     killed = 0
     for _ in range(30):

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ import pytest
 from kinfolk.accounting.composition import BudgetError
 from kinfolk.accounting.ledger import Ledger, LedgerError, read_lines
 from kinfolk.data import registry
-from kinfolk.data.federation import Federation, from_rows
+from kinfolk.data.federation import from_rows
 from kinfolk.data.sets.synthetic import synthetic_schools
 from kinfolk.privacy.levels import Budget, client_level, example_level, none
 from kinfolk.privacy.release import PrivacyError
@@ -33,10 +34,7 @@ SIX = {"clients": 6, "features": 2, "least": 10, "most": 40}
 def small_schools(monkeypatch: pytest.MonkeyPatch) -> None:
     """The built-in federation, made small."""
 
-    def small(scaling: str, **options: object) -> Federation:
-        return synthetic_schools(**SIX, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setitem(registry.DATASETS, "synthetic_schools", small)
+    monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", partial(synthetic_schools, **SIX))
 
 
 def experiment(**changes: object) -> Experiment:
@@ -219,18 +217,20 @@ def test_released_noise_has_the_calibrated_size(tmp_path: Path) -> None:
 KILLED = """
 import sys
 from pathlib import Path
-from kinfolk import jobs, train
-from kinfolk.data.synthetic import synthetic_schools
-from kinfolk.experiment import load
+from functools import partial
+from kinfolk.data import registry
+from kinfolk.data.sets.synthetic import synthetic_schools
+from kinfolk.training import loop
+from kinfolk.training.experiment import load
 small = dict(clients=6, features=2, least=10, most=40)
-jobs.DATASETS["synthetic_schools"] = lambda scaling, **o: synthetic_schools(**small, **o)
+registry._BUILT_IN["synthetic_schools"] = partial(synthetic_schools, **small)
 output = Path(sys.argv[2])
 going = [p for p in output.glob("run-*")]
 progress = lambda done, total, numbers: print("done", done, flush=True)
 if going:
-    train.resume(going[0], progress=progress)
+    loop.resume(going[0], progress=progress)
 else:
-    train.run(load(Path(sys.argv[1])), output, progress=progress)
+    loop.run(load(Path(sys.argv[1])), output, progress=progress)
 """
 
 
@@ -337,7 +337,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(run_directory.RunError, match="No space left on device"):
         loop.run(experiment(), tmp_path / "full")
     monkeypatch.undo()
-    monkeypatch.setitem(registry.DATASETS, "synthetic_schools", lambda scaling, **o: synthetic_schools(**SIX, **o))
+    monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", partial(synthetic_schools, **SIX))
     (run,) = (tmp_path / "full").iterdir()
     assert not [path for path in run.rglob("*") if path.name.startswith(".")]
     resumed = loop.resume(run)

@@ -118,7 +118,7 @@ def test_expectation_needs_no_data() -> None:
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(registry.DATASETS, "synthetic_schools", lambda **_: federation())
+    monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", federation)
 
     def call(words: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["kinfolk", *words.split()])

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kinfolk.data.choice import DataChoice
     from kinfolk.data.federation import Federation, from_rows
     from kinfolk.data.lazy import from_arrays, from_function
+    from kinfolk.data.registry import register_dataset
     from kinfolk.data.sparse import from_sparse
     from kinfolk.estimators import PersonalizedClassifier, PersonalizedRegressor
     from kinfolk.models import from_functions
@@ -37,6 +38,7 @@ _LATE = {
     "Phase": "kinfolk.training.experiment",
     "Training": "kinfolk.training.experiment",
     "from_functions": "kinfolk.models",
+    "register_dataset": "kinfolk.data.registry",
     "resume": "kinfolk.training.loop",
     "run": "kinfolk.training.loop",
 }
@@ -61,6 +63,7 @@ __all__ = [
     "from_rows",
     "from_sparse",
     "none",
+    "register_dataset",
     "resume",
     "run",
 ]
@@ -70,3 +73,7 @@ def __getattr__(name: str) -> Any:
     if name in _LATE:
         return getattr(import_module(_LATE[name]), name)
     raise AttributeError(f"module 'kinfolk' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

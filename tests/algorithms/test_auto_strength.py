@@ -186,7 +186,7 @@ def test_a_network_has_a_strength_per_layer() -> None:
 
 
 def test_a_run_writes_its_strengths_and_says_what_they_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry.DATASETS, "synthetic_schools", lambda **_: federation(0.1))
+    monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", lambda: federation(0.1))
     experiment = Experiment(
         seed=0,
         data=DataChoice("synthetic_schools"),

@@ -71,7 +71,7 @@ def matches(wanted: str, found: str) -> bool:
 def run_page(page: Path, folder: Path, patch: pytest.MonkeyPatch) -> int:
     """Runs all blocks of a page in a folder of its own, and returns how many there were."""
     patch.chdir(folder)
-    patch.setattr(registry, "DATASETS", dict(registry.DATASETS))
+    patch.setattr(registry, "_REGISTERED", {})
     names: dict[str, Any] = {"__name__": "__docs__"}
     printed = ""
     found = blocks(page.read_text())

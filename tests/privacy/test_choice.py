@@ -87,7 +87,7 @@ def experiment(**changes: object) -> Experiment:
 
 
 def test_clusters_are_found_and_choices_are_in_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry.DATASETS, "synthetic_schools", lambda scaling, test_fraction, seed: clusters())
+    monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", lambda: clusters())
     run = loop.run(experiment(), tmp_path)
     with np.load(run.public / "models.npz") as file:
         chosen, ids = np.sign(file["[0]['weights']"][:, 0, 0]), file["ids"]  # the clusters' slopes are opposite
@@ -160,7 +160,7 @@ def test_without_a_proposal_left_the_choice_does_not_depend_on_data() -> None:
 
 
 def test_a_release_with_private_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry.DATASETS, "synthetic_schools", lambda scaling, test_fraction, seed: clusters())
+    monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", lambda: clusters())
     run = loop.run(experiment(seed=None), tmp_path)
     party = run.statement()["parties"][0]
     assert party["releases"] == {"choice": 5, "gradient": 60}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -51,7 +51,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         experiment = EXPERIMENTS[name]
         ledger = where / "released.jsonl" if experiment.seed is None else None
         with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(registry.DATASETS, "synthetic_schools", lambda scaling, **o: synthetic_schools(**SMALL, **o))
+            patch.setitem(registry._BUILT_IN, "synthetic_schools", partial(synthetic_schools, **SMALL))
             return run(experiment, where, ledger=ledger)
 
     return find

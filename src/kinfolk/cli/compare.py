@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from kinfolk.cli.data import privacy_level, table_choice, use_data
+from kinfolk.cli.data import in_directory, privacy_level, table_choice
 from kinfolk.cli.output import (
     ClientColumn,
     DataDir,
@@ -68,7 +68,6 @@ def compare(
     from kinfolk.report.compare_chart import privacy_utility
     from kinfolk.training import loop, run_directory
 
-    use_data(data_dir)
     methods = method or list(METHODS)
     for name in methods:
         if name not in REGISTRY:
@@ -76,7 +75,7 @@ def compare(
     budgets: Sequence[float | None] = [None] if level == "none" else list(dict.fromkeys(epsilon or [3.0]))
     levels = [privacy_level(level, budget, delta, clip, None) for budget in budgets]
     rows: Any = None
-    choice, federations = DataChoice(data), None
+    choice, federations = in_directory(DataChoice(data), data_dir), None
     if files:
         from kinfolk.data.tables.encode import federation
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     from kinfolk.data.tables.encode import Encoded
 
 
-def use_data(directory: Path | None) -> None:
-    if directory is not None:
-        os.environ["KINFOLK_DATA"] = str(directory)
+def in_directory(choice: DataChoice, directory: Path | None) -> DataChoice:
+    """The same data, the files of built-in sets being in this directory."""
+    return choice if directory is None else replace(choice, directory=str(directory))
 
 
 def privacy_level(

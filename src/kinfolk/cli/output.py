@@ -27,8 +27,13 @@ Output = Annotated[Path, typer.Option(help="Where run directories go.")]
 Level = Annotated[str, typer.Option(help="example, client or none: what one unit of privacy is.")]
 Epsilon = Annotated[float | None, typer.Option(help="Privacy budget.")]
 Delta = Annotated[float | None, typer.Option(help="Default: min(1e-5, n^-1.1), n the number of protected units.")]
-DataName = Annotated[str, typer.Option("--data", help="synthetic_schools (built in) or school.")]
-DataDir = Annotated[Path | None, typer.Option(help="Directory with data files; also KINFOLK_DATA.")]
+DataName = Annotated[
+    str,
+    typer.Option(
+        "--data", help="A built-in set (synthetic_schools, school), or package.module:function that loads one."
+    ),
+]
+DataDir = Annotated[Path | None, typer.Option(help="Where built-in sets' files are; default: as KINFOLK_DATA says.")]
 ClientColumn = Annotated[
     str | None, typer.Option("--client", help="Column that says whose row it is; without it every file is one client.")
 ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from kinfolk.cli.data import privacy_level, table_choice, use_data
+from kinfolk.cli.data import in_directory, privacy_level, table_choice
 from kinfolk.cli.output import (
     ClientColumn,
     DataDir,
@@ -87,7 +87,6 @@ def train(
     """
     from kinfolk.training import loop, run_directory
 
-    use_data(data_dir)
     if resume is not None:
         experiment = run_directory.open_run(resume).experiment()
         with bar(as_json, experiment.name, experiment.seed is not None) as progress:
@@ -100,6 +99,7 @@ def train(
     files = sources or []
     if len(files) == 1 and files[0].suffix == ".toml":
         experiment = load(files[0])
+        experiment = replace(experiment, data=in_directory(experiment.data, data_dir))
     else:
         privacy = privacy_level(level, epsilon, delta, clip, cohort)
         if files:
@@ -114,7 +114,7 @@ def train(
         elif method == "auto":
             raise ConfigError("method='auto' is for tables: name a method for built-in data")
         else:
-            choice, model = DataChoice(data, test_fraction=test_fraction), ModelChoice()
+            choice, model = in_directory(DataChoice(data, test_fraction=test_fraction), data_dir), ModelChoice()
             settings, phase = for_built_in(method or "mean_regularized", given)
         experiment = Experiment(
             name=phase.method,

@@ -7,11 +7,13 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from kinfolk.cli.output import DataName
+
 
 def tune(
     option: Annotated[list[str], typer.Option(help="Values to choose from, as strength=0.3,1,3; repeat for several.")],
     method: Annotated[str, typer.Option(help="One of those that `kinfolk check` lists.")] = "mean_regularized",
-    data: Annotated[str, typer.Option("--data", help="synthetic_schools (built in) or school.")] = "synthetic_schools",
+    data: DataName = "synthetic_schools",
     epsilon: Annotated[float, typer.Option(help="Each client's budget for everything together.")] = 3.0,
     delta: Annotated[float | None, typer.Option(help="Default: min(1e-5, n^-1.1).")] = None,
     clip: Annotated[float, typer.Option(help="Largest norm of one example's gradient.")] = 1.0,

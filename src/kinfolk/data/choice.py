@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DataChoice:
-    """Which federation: a built-in one, or tables of one's own."""
+    """Which federation: a built-in one, a function of one's own, or tables."""
 
     name: str = "synthetic_schools"
-    """The data set's name: one that is built in, or what its owner calls the tables. The ledger knows it by this."""
+    """The data set's name: one that is built in or registered (`register_dataset`), a function that returns the
+    federation as `package.module:function`, or what its owner calls the tables."""
     scaling: str = "bounds"
     test_fraction: float = 0.2
     pooled: bool = False
@@ -23,3 +24,5 @@ class DataChoice:
     """The column to predict; None: as the schema says."""
     schema: str | None = None
     """The file that declares the columns; None: drafted from the data, which only a simulation may do."""
+    directory: str | None = None
+    """Where the files of built-in sets lie; None: where KINFOLK_DATA says, else they are downloaded."""

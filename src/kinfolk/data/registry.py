@@ -1,8 +1,12 @@
-"""Which federation an experiment works on: a built-in set by its name, or tables of one's own."""
+"""Which federation an experiment works on: a built-in set, one of one's own by name or reference, or tables."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
+from importlib import import_module
 
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import DataError, Federation, pooled
@@ -13,20 +17,108 @@ from kinfolk.data.sets.school import school
 from kinfolk.data.sets.synthetic import synthetic_schools
 from kinfolk.data.tables.encode import load_tables
 
-DATASETS: dict[str, Callable[..., Federation]] = {
-    "synthetic_schools": lambda scaling, **options: synthetic_schools(**options),
+Load = Callable[..., Federation]
+
+OPTIONS = ("seed", "test_fraction", "scaling", "directory")
+"""What a function that loads data may ask for, by the names of its parameters."""
+
+_BUILT_IN: dict[str, Load] = {
+    "synthetic_schools": synthetic_schools,
     "school": school,
-    "rotated_mnist": lambda scaling, test_fraction, seed: rotated_mnist(seed=seed),
-    "femnist": lambda scaling, test_fraction, seed: femnist(seed=seed),
-    "har": lambda scaling, test_fraction, seed: har(seed=seed),
+    "rotated_mnist": rotated_mnist,
+    "femnist": femnist,
+    "har": har,
 }
+_REGISTERED: dict[str, Load] = {}
+
+
+def register_dataset(name: str, load: Load) -> None:
+    """Gives data of one's own a name, by which experiments and the command line find them in this process.
+
+    `name`: not one that is taken, and without a colon. `load`: returns the `Federation`; it is called with those of
+    `seed`, `test_fraction`, `scaling` and `directory` that are among its parameters, and all others need defaults.
+
+    A run records a function that can be imported as `package.module:function`, so that `resume` finds it in another
+    process; such a reference is itself a name for data, and needs no registration.
+    """
+    if not name or ":" in name:
+        raise DataError(
+            f"name={name!r} must be a word without a colon: 'package.module:function' needs no registration"
+        )
+    if name in _BUILT_IN or name in _REGISTERED:
+        kind = "built in" if name in _BUILT_IN else "registered already"
+        raise DataError(f"name={name!r} is {kind}: choose another, or give the federation itself, run(..., data=)")
+    _wanted(name, load)
+    _REGISTERED[name] = load
 
 
 def load_data(choice: DataChoice, seed: int) -> Federation:
-    """A built-in data set, or tables, split by `seed`."""
+    """A built-in data set, one of the user's own, or tables; split by `seed`."""
     if choice.files:
         return load_tables(choice, seed)
-    if choice.name not in DATASETS:
-        raise DataError(f"data={choice.name!r} is not one of {sorted(DATASETS)}")
-    federation = DATASETS[choice.name](scaling=choice.scaling, test_fraction=choice.test_fraction, seed=seed)
+    load = _function(choice.name)
+    options = {"seed": seed, **{name: getattr(choice, name) for name in OPTIONS if name != "seed"}}
+    wanted = _wanted(choice.name, load)
+    for name in ("test_fraction", "scaling"):
+        if name not in wanted and options[name] != getattr(DataChoice, name):
+            raise DataError(f"{name}={options[name]!r} changes nothing in data={choice.name!r}: leave it out")
+    federation = load(**{name: options[name] for name in wanted})
+    if not isinstance(federation, Federation):
+        raise DataError(
+            f"data={choice.name!r} returned a {type(federation).__name__}: return a Federation, as from_rows makes one"
+        )
     return pooled(federation) if choice.pooled else federation
+
+
+def recorded(choice: DataChoice) -> DataChoice:
+    """The choice as a run writes it down: a registered function, if it can be imported, by its reference."""
+    load = _REGISTERED.get(choice.name)
+    module, function = getattr(load, "__module__", None), getattr(load, "__qualname__", "")
+    if load is None or choice.files or not module or module == "__main__" or "<" in function:
+        return choice
+    reference = f"{module}:{function}"
+    try:
+        return replace(choice, name=reference) if _imported(reference) is load else choice
+    except DataError:
+        return choice
+
+
+def _function(name: str) -> Load:
+    """The function that loads the data of this name."""
+    if ":" in name:
+        return _imported(name)
+    if name in _BUILT_IN or name in _REGISTERED:
+        return _BUILT_IN.get(name) or _REGISTERED[name]
+    raise DataError(
+        f"data={name!r} is not one of {sorted({*_BUILT_IN, *_REGISTERED})}: register_dataset it in this process, "
+        "name a function as 'package.module:function', or give the federation itself, as data= of run or resume"
+    )
+
+
+def _imported(reference: str) -> Load:
+    """The function that `package.module:function` names."""
+    module, _, function = reference.partition(":")
+    try:
+        found = reduce(getattr, function.split("."), import_module(module))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise DataError(
+            f"data={reference!r} cannot be imported ({error}): install the module, or add its folder to PYTHONPATH"
+        ) from error
+    if not callable(found):
+        raise DataError(f"data={reference!r} is a {type(found).__name__}: name a function that returns a Federation")
+    return found
+
+
+def _wanted(name: str, load: Load) -> list[str]:
+    """The options that a function asks for; refused if it needs anything else."""
+    found = inspect.signature(load).parameters.values()
+    for parameter in found:
+        many = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        by_name = parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        known = by_name and parameter.name in OPTIONS
+        if many or not (known or parameter.default is not parameter.empty):
+            raise DataError(
+                f"data={name!r}: its function takes {str(parameter)!r}, and is given {', '.join(OPTIONS)} only: "
+                "name it so, or give it a default"
+            )
+    return [parameter.name for parameter in found if parameter.name in OPTIONS]

@@ -60,7 +60,7 @@ def run(
     tracking.check(track)
     job = prepare(experiment, federations)
     refuse_bad_release(job)
-    where = run_directory.create(output, experiment)
+    where = run_directory.create(output, job.experiment)
     _write_encoding(job, where)
     path = default_ledger(job, where) if ledger is None else ledger
     run_directory.write_json(

@@ -35,7 +35,7 @@ def export(experiment: Experiment, output: Path = Path("runs"), *, ledger: Path 
     job = prepare(experiment)
     if experiment.seed is None:
         raise PrivacyError("a release draws its noise where its ledger is: give a seed, or run it here")
-    where = run_directory.create(output, experiment)
+    where = run_directory.create(output, job.experiment)
     path = default_ledger(job, where) if ledger is None else ledger
     run_directory.write_json(
         where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **identity(where)}

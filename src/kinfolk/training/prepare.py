@@ -19,7 +19,7 @@ from kinfolk.accounting.ledger import Allowance
 from kinfolk.accounting.noise_for_budget import times
 from kinfolk.algorithms.registry import REGISTRY, resolve
 from kinfolk.data.federation import Federation
-from kinfolk.data.registry import load_data
+from kinfolk.data.registry import load_data, recorded
 from kinfolk.engines import streaming
 from kinfolk.engines.layout import lay_out, lay_out_streamed
 from kinfolk.engines.release_counts import count_uses
@@ -106,6 +106,7 @@ def prepare(experiment: Experiment, federations: Sequence[Federation] | None = N
     if federations is None:
         first = experiment.seed or 0
         federations = [load_data(experiment.data, seed) for seed in range(first, first + experiment.seeds)]
+    experiment = dataclasses.replace(experiment, data=recorded(experiment.data))
     data = federations[0]
     model = build_model(experiment.model, data.shape, data.outcome, data.classes)
     algorithms = tuple(build_algorithm(phase, level.level) for phase in experiment.phases)

@@ -18,14 +18,16 @@ from kinfolk.data.federation import DataError
 Arrays = dict[str, np.ndarray]
 
 
-def load_arrays(name: str, urls: Sequence[str], convert: Callable[..., Arrays], checksum: str) -> Arrays:
+def load_arrays(
+    name: str, urls: Sequence[str], convert: Callable[..., Arrays], checksum: str, directory: str | Path | None = None
+) -> Arrays:
     """The arrays `x`, `y` and `client` of a data set: rows of all clients one after another.
 
-    Read from `NAME.npz` in the directory that KINFOLK_DATA names; without one, from the user's cache, after a download
-    from the data set's home: `convert` gets the content of each file. A download is used only if its arrays have the
-    expected checksum.
+    Read from `NAME.npz` in `directory`, or the one that KINFOLK_DATA names; without either, from the user's cache,
+    after a download from the data set's home: `convert` gets the content of each file. A download is used only if its
+    arrays have the expected checksum.
     """
-    named = os.environ.get("KINFOLK_DATA")
+    named = directory or os.environ.get("KINFOLK_DATA")
     path = (Path(named) if named else Path.home() / ".cache" / "kinfolk") / f"{name}.npz"
     if not path.exists():
         if named:

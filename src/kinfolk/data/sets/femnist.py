@@ -16,12 +16,14 @@ FEWEST = 20
 """Writers with fewer images are left out."""
 
 
-def femnist(*, writers: int | None = None, most_images: int | None = None, seed: int = 0) -> Federation:
+def femnist(
+    *, writers: int | None = None, most_images: int | None = None, seed: int = 0, directory: str | None = None
+) -> Federation:
     """One client per writer, with LEAF's split into training and test images; ink is 1, paper 0.
 
     `writers`: only so many, picked by `seed`; `most_images`: at most so many training images of each.
     """
-    arrays = load_arrays("femnist", [], _unavailable, "")
+    arrays = load_arrays("femnist", [], _unavailable, "", directory)
     x, y, client, test = (arrays[name] for name in ("x", "y", "client", "is_test"))
     x = (255 - x.astype(np.float32))[..., None] / 255
     generator = np.random.default_rng(seed)

@@ -14,12 +14,12 @@ from kinfolk.data.sets.download import load_arrays
 HOME = "https://archive.ics.uci.edu/dataset/240"
 
 
-def har(*, seed: int = 0) -> Federation:
+def har(*, seed: int = 0, directory: str | None = None) -> Federation:
     """One client per person, features standardised with the person's own training statistics.
 
     That looks at raw data: free at client level, where it stays at home; outside the account at example level.
     """
-    arrays = load_arrays("har_features", [], _unavailable, "")
+    arrays = load_arrays("har_features", [], _unavailable, "", directory)
     x, y, client = arrays["x"].astype(np.float32).copy(), arrays["y"].astype(np.int32), arrays["client"]
     test = arrays["is_test"].astype(bool)
     parts = []

@@ -36,12 +36,13 @@ def rotated_mnist(
     test_rows: int = 250,
     seed: int = 0,
     rotations: int = 4,
+    directory: str | None = None,
 ) -> Federation:
     """`silos` clients with `train_rows` images each, turned by (client mod `rotations`) times 90 degrees.
 
     `masks`: how many 2x2 patches of every image a silo paints white, at places of its own.
     """
-    arrays = load_arrays("mnist", FILES, from_idx, CHECKSUM)
+    arrays = load_arrays("mnist", FILES, from_idx, CHECKSUM, directory)
     x, test_x = arrays["x"][:TRAIN], arrays["x"][TRAIN:]
     y, test_y = arrays["y"][:TRAIN], arrays["y"][TRAIN:]
     generator = np.random.default_rng(seed)

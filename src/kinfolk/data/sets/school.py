@@ -16,7 +16,9 @@ HOME = "https://github.com/jiayuzhou/MALSAR/raw/master/data/school.mat"
 CHECKSUM = "c699e8163401c472ab599db327f00654b6ab881fd18cba6b8727f245d289bc79"
 
 
-def school(*, scaling: str = "bounds", test_fraction: float = 0.2, seed: int = 0) -> Federation:
+def school(
+    *, scaling: str = "bounds", test_fraction: float = 0.2, seed: int = 0, directory: str | None = None
+) -> Federation:
     """One client per school; the target is the score, scaled from 1..70 to 0..1.
 
     `bounds` divides the two percentages by 100 and leaves the indicators alone: public, so private. `as_published`
@@ -24,7 +26,7 @@ def school(*, scaling: str = "bounds", test_fraction: float = 0.2, seed: int = 0
     """
     if scaling not in SCALINGS:
         raise DataError(f"scaling={scaling!r} is not one of {SCALINGS}")
-    arrays = load_arrays("school", [HOME], from_matlab, CHECKSUM)
+    arrays = load_arrays("school", [HOME], from_matlab, CHECKSUM, directory)
     x, y, client = arrays["x"][:, :27].astype(np.float32), arrays["y"], arrays["client"]
     if scaling == "bounds":
         x[:, 3:5] /= 100
