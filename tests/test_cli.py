@@ -134,7 +134,7 @@ def test_simulation_needs_jax_and_numpy_only() -> None:
 import sys
 for name in ("dp_accounting", "typer", "rich", "mpmath"):
     sys.modules[name] = None
-import kinfolk, kinfolk.simulation.engine, kinfolk.simulation.layout, kinfolk.algorithms, kinfolk.models
+import kinfolk, kinfolk.engines.resident, kinfolk.engines.layout, kinfolk.algorithms, kinfolk.models
 """
     subprocess.run([sys.executable, "-c", script], check=True)
 
