@@ -18,20 +18,28 @@ CORE = ("mean_regularized",)
 """The algorithm whose conformance is checked before every commit; the others' in the full run."""
 
 
-WHOLE = ("deploy", "covariance", "report", "theory")
+WHOLE = ("tests/deploy", "tests/report", "tests/studies", "tests/theory")
 """Folders that only the full run looks into."""
+
+TIERS = {
+    "conformance": ("tests/conformance",),
+    "privacy": ("tests/accounting", "tests/privacy", "tests/verify"),
+    "papers": ("tests/papers",),
+    "deploy": ("tests/deploy",),
+}
+"""Markers, and the folders whose tests carry them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests under a tier's folder carry its marker."""
     for item in items:
         name = getattr(getattr(item, "callspec", None), "params", {}).get("name")
-        if "conformance" in Path(item.fspath).parts and name is not None and name not in CORE:
+        if item.nodeid.startswith("tests/conformance/") and name is not None and name not in CORE:
             item.add_marker("slow")
-        if Path(item.fspath).parent.name in WHOLE:
+        if item.nodeid.startswith(tuple(f"{folder}/" for folder in WHOLE)):
             item.add_marker("slow")
-        for tier in ("conformance", "privacy", "papers", "deploy"):
-            if tier in Path(item.fspath).parts:
+        for tier, folders in TIERS.items():
+            if item.nodeid.startswith(tuple(f"{folder}/" for folder in folders)):
                 item.add_marker(tier)
 
 

@@ -1,20 +1,16 @@
 """Adaptive clipping through the engine: what a mechanism remembers comes from releases only."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
-from worlds import tiny_federation, with_changed_client, world
-
 from kinfolk.accounting.calibrate import terms_for
 from kinfolk.engines.release_counts import count_uses
 from kinfolk.privacy.levels import INBOX_KINDS, client_level
 from kinfolk.verify.replay import replay
+from tests.conformance.worlds import tiny_federation, with_changed_client, world
 
 
 def test_replay_with_adaptive_clipping() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -10,9 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from worlds import PAIRS, ROUNDS, with_changed_client, with_changed_row, world
 
 from kinfolk import trees
 from kinfolk.algorithms import REGISTRY
@@ -24,6 +20,7 @@ from kinfolk.training.build import as_sweep
 from kinfolk.training.prepare import check_job
 from kinfolk.verify.registry_check import check_registry
 from kinfolk.verify.replay import replay
+from tests.conformance.worlds import PAIRS, ROUNDS, with_changed_client, with_changed_row, world
 
 every = pytest.mark.parametrize(("name", "level"), PAIRS)
 private = pytest.mark.parametrize(("name", "level"), [pair for pair in PAIRS if pair[1] != "none"])

@@ -1,4 +1,4 @@
-"""A broken silo, run as a process: its worker answers every request with NaN. `nan_silo.py FOLDER DOOR`"""
+"""A broken silo as a process, whose worker answers with NaN: `python -m tests.deploy.nan_silo FOLDER DOOR`"""
 
 from __future__ import annotations
 

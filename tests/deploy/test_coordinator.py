@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,13 @@ import jax
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from federations import CLIENTS, study_of
-
 from kinfolk.accounting.ledger import RELEASED, LedgerError, read_lines
 from kinfolk.deploy.coordinator import Ask, Coordinator
 from kinfolk.deploy.message_relay import REFUSAL
 from kinfolk.deploy.silo_program import message_shape
 from kinfolk.deploy.wire import pack, read_header
 from kinfolk.privacy.release import PrivacyError
+from tests.deploy.federations import CLIENTS, study_of
 
 EXAMPLE = study_of("fedavg", "example", seed=None, epsilon=2.0, noise_multiplier=None)
 CLIENT = study_of("fedavg", "client", seed=None, epsilon=8.0, noise_multiplier=None, cohort=2.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from federations import CLIENTS, PAIRS, TRAINING, federation_of, model_of, play, study_of, workers_of
-
 from kinfolk import trees
 from kinfolk.accounting.ledger import RELEASED
 from kinfolk.deploy.coordinator import Coordinator
@@ -22,6 +18,7 @@ from kinfolk.engines import resident
 from kinfolk.training.build import as_array, as_sweep
 from kinfolk.training.experiment import Afterwards, Phase
 from kinfolk.training.prepare import prepare
+from tests.deploy.federations import CLIENTS, PAIRS, TRAINING, federation_of, model_of, play, study_of, workers_of
 
 
 def simulated(study: object, federation: object) -> resident.State:

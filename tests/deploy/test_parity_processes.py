@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,6 @@ from typing import Any
 import jax
 import numpy as np
 import polars as pl
-
-sys.path.insert(0, str(Path(__file__).parent))
-from federations import TRAINING, federation_of, rows_of, study_of
-from processes import MARKS, free_port, kinfolk, processes, require_success, wait_until
-from test_parity import simulated
 
 from kinfolk import trees
 from kinfolk.accounting.ledger import read_lines
@@ -26,6 +20,9 @@ from kinfolk.deploy.status import server_status
 from kinfolk.deploy.study import Study
 from kinfolk.training import run_directory
 from kinfolk.training.experiment import Afterwards
+from tests.deploy.federations import TRAINING, federation_of, rows_of, study_of
+from tests.deploy.processes import MARKS, free_port, kinfolk, processes, require_success, wait_until
+from tests.deploy.test_parity import simulated
 
 pytestmark = MARKS
 

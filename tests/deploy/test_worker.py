@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +11,6 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from federations import TRAINING, federation_of, log_of, policy_of, rows_of, study_of, worker_of
 
 from kinfolk.accounting import composition
 from kinfolk.accounting.ledger import RELEASED, read_lines
@@ -26,6 +22,7 @@ from kinfolk.deploy.worker import Worker
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.toml import ConfigError
 from kinfolk.training.experiment import Afterwards, Phase
+from tests.deploy.federations import TRAINING, federation_of, log_of, policy_of, rows_of, study_of, worker_of
 
 STUDY = study_of("mean_regularized", "example", seed=None, epsilon=2.0, noise_multiplier=None, rounds=3)
 

@@ -9,12 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from docs.build.methods import pages
 from kinfolk.algorithms import REGISTRY
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "build"))
-from blocks import blocks, matches, run_page
-from methods import pages  # type: ignore[import-not-found]
+from tests.docs.blocks import blocks, matches, run_page
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

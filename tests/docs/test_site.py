@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
-from browser import CONTRAST, OVERFLOW, OVERLAP, chromium, needed, show  # type: ignore[import-not-found]
+from tests.report.browser import CONTRAST, OVERFLOW, OVERLAP, chromium, needed, show
 
 pytestmark = [pytest.mark.browser, pytest.mark.docs, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]

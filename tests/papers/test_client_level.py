@@ -1,19 +1,15 @@
 """School at client level: choosing for oneself is free, and as good as the best common strength in hindsight."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from loading import benchmark, need
 
 from kinfolk.data.choice import DataChoice
 from kinfolk.privacy.levels import client_level
 from kinfolk.training.build import as_sweep
 from kinfolk.training.evaluate import gains
+from tests.papers.loading import benchmark, need
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:delta")]
 

@@ -1,12 +1,10 @@
 """FEMNIST at client level, small: 60 writers, at most 20 images each, 20 rounds, two budgets and none."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from loading import benchmark, need
+from tests.papers.loading import benchmark, need
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:delta")]
 

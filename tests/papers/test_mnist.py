@@ -1,12 +1,10 @@
 """Rotated MNIST at example level, small: 8 silos x 300 images x 20 rounds. Under two minutes."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from loading import benchmark, need
+from tests.papers.loading import benchmark, need
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:delta")]
 

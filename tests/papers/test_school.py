@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from loading import benchmark
+from tests.papers.loading import benchmark
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +11,7 @@ from typing import Any
 import pytest
 
 from kinfolk.report import write_report
-
-sys.path.insert(0, str(Path(__file__).parent))
-from browser import CONTRAST, OVERFLOW, OVERLAP, chromium, needed, show
+from tests.report.browser import CONTRAST, OVERFLOW, OVERLAP, chromium, needed, show
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

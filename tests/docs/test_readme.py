@@ -9,7 +9,7 @@ import pytest
 
 from kinfolk.cli import main
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
 def test_the_python_example_runs(

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from federations import policy_of, study_of
 
 from kinfolk.data.federation import DataError
 from kinfolk.deploy.policy import Columns, Policy, read_policy
@@ -18,6 +14,7 @@ from kinfolk.deploy.scaffold import policy_for
 from kinfolk.deploy.silo_table import read_table
 from kinfolk.deploy.study import Roster, read_record
 from kinfolk.toml import ConfigError, to_toml
+from tests.deploy.federations import policy_of, study_of
 
 ROSTER = Roster("r", ("a",), ("age", "dose"))
 COLUMNS = Columns("d.csv", "d", "ill", {"age": (0.0, 100.0), "dose": (-1.0, 1.0)})

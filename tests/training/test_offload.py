@@ -23,7 +23,7 @@ class Blocked:
         if name.split(".")[0] in ("dp_accounting", "scipy", "typer", "rich"):
             raise ImportError(name)
 sys.meta_path.insert(0, Blocked())
-from kinfolk.simulation.carry import main
+from kinfolk.training.job_file import main
 main()
 """
 

@@ -17,9 +17,9 @@ def table() -> str:
     lines = [
         "# Planted bugs, and the check that catches each",
         "",
-        "A check that cannot fail is not a check. These bugs are planted in the tests (`tests/privacy/gallery/`): the",
+        "A check that cannot fail is not a check. These bugs are planted in the tests (`tests/verify/gallery/`): the",
         "named check must find each, and must find nothing in the sound version. This page is written by",
-        "`python tests/privacy/test_gallery.py`, and a test compares it with the gallery.",
+        "`python -m tests.verify.test_gallery`, and a test compares it with the gallery.",
         "",
         *(f"* **{name}**: {what}" for name, what in CHECKS.items()),
         "",

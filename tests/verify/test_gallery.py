@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from gallery import BUGS, CHECKS, table
+from tests.verify.gallery import BUGS, CHECKS, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
 QUICK = [bug for bug in BUGS if bug.check != "attack"]
@@ -29,7 +27,7 @@ def test_a_planted_bug_is_caught_by_attack(bug) -> None:
 
 
 def test_the_page_shows_the_gallery() -> None:
-    assert PAGE.read_text() == table(), f"run: python {Path(__file__).name}"
+    assert PAGE.read_text() == table(), "run: python -m tests.verify.test_gallery"
     assert {bug.check for bug in BUGS} == set(CHECKS)
     assert len({bug.name for bug in BUGS}) == len(BUGS)
 

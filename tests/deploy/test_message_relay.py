@@ -16,9 +16,6 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from federations import study_of
-
 from kinfolk.deploy import message_relay
 from kinfolk.deploy.flower_processes import Command
 from kinfolk.deploy.local_socket import open_door, serve_one, wait_for_next
@@ -29,6 +26,7 @@ from kinfolk.deploy.silo_table import read_table
 from kinfolk.deploy.study import read_study
 from kinfolk.deploy.superlink_guard import allowed
 from kinfolk.toml import ConfigError
+from tests.deploy.federations import study_of
 
 needs_flower = pytest.mark.skipif(find_spec("flwr") is None, reason="pip install 'kinfolk[flower]'")
 

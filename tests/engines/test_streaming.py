@@ -30,6 +30,7 @@ from kinfolk.toml import ConfigError
 from kinfolk.training import backends, loop, prepare, run_directory, streaming_backend
 from kinfolk.training.experiment import Engine, Experiment, ModelChoice, Phase, Training
 
+ROOT = Path(__file__).parents[2]
 CLIENTS, FEATURES, ROWS = 80, 3, 6
 
 
@@ -62,6 +63,11 @@ def experiment(store: str, level: PrivacyLevel | None = None, **changes: object)
         engine=Engine(store),
     )
     return replace(first, **changes)  # type: ignore[arg-type]
+
+
+def long_experiment() -> Experiment:
+    """Long enough to be killed many times."""
+    return experiment("disk", phases=(Phase("fedavg", 60), Phase("mean_regularized", 600)))
 
 
 @pytest.fixture(autouse=True)
@@ -143,18 +149,11 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path, monkeyp
 @pytest.mark.slow
 def test_kill_9_at_any_moment(tmp_path: Path) -> None:
     """A run in a process of its own, killed again and again at moments of its own choice."""
-    long = experiment("disk", phases=(Phase("fedavg", 60), Phase("mean_regularized", 600)))
-    expected = loop.run(long, tmp_path / "whole")
-    program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; import test_streaming as t\n"
-        "from kinfolk import register_dataset; register_dataset('made', t.function_data)\n"
-        "long = t.experiment('disk', phases=(t.Phase('fedavg', 60), t.Phase('mean_regularized', 600)))\n"
-        "out = Path(sys.argv[2]); found = list(out.iterdir()) if out.exists() else []\n"
-        "t.loop.resume(found[0]) if found else t.loop.run(long, out)\n"
-    )
+    expected = loop.run(long_experiment(), tmp_path / "whole")
+    command = [sys.executable, "-m", "tests.engines.killed_run", str(tmp_path / "b")]
     killed = 0
     for _ in range(30):
-        with subprocess.Popen([sys.executable, "-c", program, str(Path(__file__).parent), str(tmp_path / "b")]) as own:
+        with subprocess.Popen(command, cwd=ROOT) as own:
             before, deadline = rounds_of(tmp_path / "b"), time.monotonic() + 120
             while own.poll() is None and rounds_of(tmp_path / "b") < before + 150 and time.monotonic() < deadline:
                 time.sleep(0.002)

@@ -16,20 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from processes import (
-    BOUNDS,
-    MARKS,
-    BadLine,
-    free_port,
-    heart_tables,
-    kinfolk,
-    processes,
-    require_success,
-    wait_until,
-    write_table,
-)
-
 from kinfolk.accounting import composition
 from kinfolk.accounting.ledger import RELEASED, Line, read_lines
 from kinfolk.deploy.flower_processes import carrier, running, supernode, write_node_secret
@@ -44,8 +30,21 @@ from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.privacy.mechanisms import Cost
 from kinfolk.report import write_report
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
+from tests.deploy.processes import (
+    BOUNDS,
+    MARKS,
+    BadLine,
+    free_port,
+    heart_tables,
+    kinfolk,
+    processes,
+    require_success,
+    wait_until,
+    write_table,
+)
 
 pytestmark = MARKS
+ROOT = Path(__file__).parents[2]
 ROUNDS, PAID_ROUNDS, ROUND_SECONDS = 20, 6, 25.0
 LEVEL = PrivacyLevel("example", epsilon=4.0, delta=1e-4)
 
@@ -152,9 +151,8 @@ def start_broken(stack: ExitStack, found: list[Any], silo: Path, port: int, logs
     """The silo that sends NaN: its parts are started one by one, as --explain shows them."""
     silo = silo.absolute()
     (silo / "state").mkdir()
-    script = str(Path(__file__).parent / "nan_silo.py")
     door, own = door_of(silo / "state"), free_port()
-    found.append(subprocess.Popen([sys.executable, script, str(silo), str(door)]))
+    found.append(subprocess.Popen([sys.executable, "-m", "tests.deploy.nan_silo", str(silo), str(door)], cwd=ROOT))
     wait_until(door.exists, 300, "the broken worker's door")
     write_node_secret(silo)
     commands = supernode(silo, f"127.0.0.1:{port}", own), carrier(silo, own, door)
