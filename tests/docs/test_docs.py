@@ -15,7 +15,7 @@ from tests.docs.blocks import blocks, matches, run_page
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted(page.name for page in DOCS.glob("*.md"))
+PAGES = sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
 
 pytestmark = pytest.mark.docs
 
@@ -66,8 +66,9 @@ def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path: Path) 
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     made = sorted((tmp_path / "site").rglob("*.html"))
-    assert {f"{name.removesuffix('.md')}.html" for name in PAGES} <= {page.name for page in made}
-    assert {f"{name}.html" for name in REGISTRY} <= {page.name for page in made}
+    names = {str(page.relative_to(tmp_path / "site")) for page in made}
+    assert {f"{name.removesuffix('.md')}.html" for name in PAGES} <= names
+    assert {f"methods/{name}.html" for name in REGISTRY} <= names
     for page in made:
         loads = re.findall(
             r"<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=[\"']?(https?:[^\"'\s>]+)", page.read_text()

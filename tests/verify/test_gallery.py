@@ -8,7 +8,7 @@ import pytest
 
 from tests.verify.gallery import BUGS, CHECKS, table
 
-PAGE = Path(__file__).parents[2] / "docs" / "planted-bugs.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explain" / "planted-bugs.md"
 QUICK = [bug for bug in BUGS if bug.check != "attack"]
 ATTACKED = [bug for bug in BUGS if bug.check == "attack"]
 

@@ -1,4 +1,4 @@
-"""The page about learned strengths, written from what `strength.py` measured: docs/strength.md and its picture."""
+"""The page about learned strengths, written from what `run.py` measured: docs/results/strength.md and its picture."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def _against_tuning(rows: list[dict[str, Any]]) -> str:
 
 
 def write(results: dict[str, Any], path: Path) -> None:
-    """The page, and the picture of mean estimation beside it."""
-    picture = path.with_name("strength_means.svg")
+    """The page, and the picture of mean estimation in the folder for pictures."""
+    picture = path.parents[1] / "pictures" / "strength_means.svg"
     picture.write_text(means_picture(results["means"]))
     tables = {
         "school": _school(results["school"]),
@@ -56,7 +56,7 @@ def write(results: dict[str, Any], path: Path) -> None:
         "sweep_summary": _sweep_summary(results["sweep"]),
         "mixed": _mixed(results["mixed"]),
         "means": _means(results["means"]),
-        "picture": picture.name,
+        "picture": f"../pictures/{picture.name}",
         "cpu": ", ".join(f"{name} {value:.0f}" for name, value in results["cpu_seconds"].items()),
     }
     text = TEXT.read_text()

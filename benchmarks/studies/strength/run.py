@@ -1,6 +1,6 @@
 """Strength for free against every single strength in hindsight, and against tuning by repetition.
 
-    python -m benchmarks.studies.strength.run [--json FILE] [--page docs/strength.md] [--only school sweep mixed means]
+    python -m benchmarks.studies.strength.run [--json FILE] [--page docs/results/strength.md] [--only school sweep ...]
 
 School at epsilon 1, 3 and 6 with both scalings; a sweep of 108 synthetic settings; mixed budgets; mean estimation
 (figure 7 of Liu et al. with the free estimator). Every setting is written to the page, also those where it loses.
@@ -250,7 +250,7 @@ PARTS = {"school": on_school, "sweep": on_sweep, "mixed": on_mixed, "means": mea
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=RESULTS, help="read what is there, write what was measured")
-    parser.add_argument("--page", type=Path, help="write the page, with its picture beside it")
+    parser.add_argument("--page", type=Path, help="write the page, with its picture in ../pictures")
     parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS), help="none: only write the page")
     args = parser.parse_args()
     warnings.simplefilter("ignore")

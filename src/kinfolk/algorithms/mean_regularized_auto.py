@@ -10,7 +10,7 @@ What the known failures taught, each guard in its place below: a client's streng
 estimate (`variance`); training gradients cannot see that a client's few examples mislead it, so a declared, public
 sampling scale adds that part of the slope (`Track.response`); a running average of the derivative, because an average
 of the models is returned; a move is the smaller, the less its direction is settled (`moved`). All constants were fixed
-on synthetic data and School: docs/strength.md.
+on synthetic data and School: docs/results/strength.md.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ CHECKS = {
 
 
 def table() -> str:
-    """The page docs/planted-bugs.md."""
+    """The page docs/explain/planted-bugs.md."""
     lines = [
         "# Planted bugs, and the check that catches each",
         "",
