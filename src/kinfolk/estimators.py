@@ -152,7 +152,7 @@ class _Personalized(BaseEstimator):
         ledger = None if self.ledger is None else Path(self.ledger)
         with tempfile.TemporaryDirectory() as temporary:
             output = Path(temporary) if self.output is None else Path(self.output)
-            run = loop.run(experiment, output, ledger=ledger, federations=[federation])
+            run = loop.run(experiment, output, ledger=ledger, data=federation)
             self.models_ = trained.from_run(run)
             self.privacy_ = run.statement()
             self.run_ = None if self.output is None else run.path

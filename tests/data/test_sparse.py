@@ -40,7 +40,7 @@ def test_a_sparse_run_is_the_dense_one(level: PrivacyLevel, tmp_path: Path) -> N
             privacy=level,
             phases=(Phase("mean_regularized", 4),),
         )
-        run = loop.run(experiment, tmp_path, federations=[data])
+        run = loop.run(experiment, tmp_path, data=data)
         with np.load(run.public / "shared.npz") as file:
             shared.append({key: file[key] for key in file.files})
     assert max(np.abs(values).max() for values in shared[0].values()) > 0.01

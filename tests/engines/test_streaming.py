@@ -207,7 +207,7 @@ def test_data_from_a_function_arrays_and_files_are_the_same(tmp_path: Path) -> N
     few = experiment("memory", phases=(Phase("mean_regularized", 5),))
     first = loop.run(few, tmp_path)
     for data in (mapped, outside):
-        same(first, loop.run(few, tmp_path, federations=[data]))
+        same(first, loop.run(few, tmp_path, data=data))
 
 
 def test_a_release_is_charged_and_streamed(tmp_path: Path) -> None:

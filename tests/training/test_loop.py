@@ -206,7 +206,7 @@ def test_released_noise_has_the_calibrated_size(tmp_path: Path) -> None:
         phases=(Phase("local", 50, {"step_size": 1.0}),),
         training=Training(None),
     )
-    where = loop.run(quiet, tmp_path, ledger=tmp_path / "ledger.jsonl", federations=[data])
+    where = loop.run(quiet, tmp_path, ledger=tmp_path / "ledger.jsonl", data=data)
     with np.load(where.public / "models.npz") as file:
         weights = np.concatenate([file[name].reshape(8, -1) for name in file.files if "weights" in name], axis=1)
     # 50 steps of size 1 with independent noise of standard deviation 3 / 10 each: 320 random walks

@@ -96,7 +96,7 @@ def compare(
             experiment = Experiment(name, seed, seeds, choice, model, settings, privacy, (phase,))
             label = name if budget is None else f"{name}, epsilon {budget:g}"
             with bar(as_json, label) as progress:
-                run = loop.run(experiment, output, progress=progress, federations=federations)
+                run = loop.run(experiment, output, progress=progress, data=federations)
             found.append({**result_row(run), "budget": budget, "error_spread": error_spread(run)})
     more: dict[str, Any] = {"notes": list(rows.notes)} if files else {}
     if level != "none":

@@ -86,11 +86,14 @@ def train(
     `kinfolk train --seed 0` on the built-in data; `kinfolk train experiment.toml` runs a file.
     """
     from kinfolk.training import loop, run_directory
+    from kinfolk.training.inputs import federations_of
 
     if resume is not None:
         experiment = run_directory.open_run(resume).experiment()
+        moved = in_directory(experiment.data, data_dir)
         with bar(as_json, experiment.name, experiment.seed is not None) as progress:
-            run = loop.resume(resume, ledger=ledger, progress=progress, track=track or ())
+            given = None if data_dir is None else federations_of(replace(experiment, data=moved), None)
+            run = loop.resume(resume, data=given, ledger=ledger, progress=progress, track=track or ())
         show_results("train", [result_row(run)], as_json)
         return
     federations: Any = None
@@ -128,7 +131,7 @@ def train(
         )
     tell(notes, as_json)
     with bar(as_json, experiment.name, experiment.seed is not None) as progress:
-        run = loop.run(experiment, output, ledger=ledger, progress=progress, federations=federations, track=track or ())
+        run = loop.run(experiment, output, ledger=ledger, progress=progress, data=federations, track=track or ())
     show_results("train", [result_row(run)], as_json, **({"notes": notes} if notes else {}))
 
 

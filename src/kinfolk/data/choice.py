@@ -26,3 +26,5 @@ class DataChoice:
     """The file that declares the columns; None: drafted from the data, which only a simulation may do."""
     directory: str | None = None
     """Where the files of built-in sets lie; None: where KINFOLK_DATA says, else they are downloaded."""
+    given: bool = False
+    """Whether it was a federation that `run` was given as an object: no name finds it, and `resume` needs it again."""

@@ -56,6 +56,8 @@ def load_data(choice: DataChoice, seed: int) -> Federation:
     """A built-in data set, one of the user's own, or tables; split by `seed`."""
     if choice.files:
         return load_tables(choice, seed)
+    if choice.given:
+        raise DataError(f"data={choice.name!r} was given as an object: give it again, as data= of run or resume")
     load = _function(choice.name)
     options = {"seed": seed, **{name: getattr(choice, name) for name in OPTIONS if name != "seed"}}
     wanted = _wanted(choice.name, load)

@@ -69,7 +69,7 @@ def from_run(run: Any) -> Fitted:
     import jax.numpy as jnp
 
     from kinfolk.training import run_directory
-    from kinfolk.training.build import build_algorithm, build_model
+    from kinfolk.training.build import OWN, build_algorithm, build_model
 
     text = run.schema()
     if text is None:
@@ -78,6 +78,8 @@ def from_run(run: Any) -> Fitted:
         raise DataError(f"{run.path} is not finished: kinfolk train --resume {run.path}")
     schema, experiment = schemas.from_toml(text), run.experiment()
     level, phase = experiment.privacy.level, experiment.phases[-1]
+    if experiment.model.name == OWN:
+        raise ExportError(f"{run.path} trained a model of one's own, whose code it has not: read its models.npz")
     shape, classes = (len(schema.feature_names()),), len(schema.target.values)
     model = build_model(experiment.model, shape, schema.outcome, classes)
     algorithm = build_algorithm(phase, level)

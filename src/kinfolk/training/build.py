@@ -23,11 +23,15 @@ SPARSE: dict[str, tuple[Any, str]] = {
     "sparse_softmax": (models.sparse_softmax, "classes"),
 }
 """Models of sparse rows (`data/sparse.py`), and what they predict."""
+OWN = "own"
+"""The name of a model that was given as an object."""
 NAMES = ("linear", "logistic", "softmax", "mlp", "cnn", *models.NETWORKS, *SPARSE)
 
 
 def build_model(choice: ModelChoice, shape: tuple[int, ...], outcome: str, classes: int) -> Model:
     """The model of that name, for examples of this shape and outcomes as the data has them."""
+    if choice.name == OWN:
+        raise ConfigError(f"model={OWN!r} was given as an object: give it again, as model= of run or resume")
     if choice.name not in NAMES:
         raise ConfigError(f"model={choice.name!r} is not one of {', '.join(NAMES)}")
     sparse, predicts = SPARSE.get(choice.name, (None, None))

@@ -30,7 +30,7 @@ class Afterwards:
 @dataclass(frozen=True)
 class ModelChoice:
     """Which model: linear, logistic, softmax (each also with `sparse_` before it, for sparse rows), mlp, cnn, or a
-    network of fixed widths (see `models.NETWORKS`)."""
+    network of fixed widths (see `models.NETWORKS`); `own` is one that `run` was given as an object."""
 
     name: str = "linear"
     hidden: tuple[int, ...] = (64,)
@@ -111,6 +111,12 @@ class Experiment:
     engine: Engine = Engine()
 
     def __post_init__(self) -> None:
+        for name, value, kind in (("data", self.data, DataChoice), ("model", self.model, ModelChoice)):
+            if not isinstance(value, kind):
+                raise ConfigError(
+                    f"{name}={type(value).__name__}: an experiment names its {name} ({kind.__name__}); give an object "
+                    f"to run(experiment, {name}=...)"
+                )
         if self.seeds < 1:
             raise ConfigError(f"seeds={self.seeds} must be at least 1")
         if self.seed is None and self.seeds > 1:

@@ -14,14 +14,13 @@ from typing import Any
 from kinfolk import trees
 from kinfolk.accounting.ledger import RELEASED, SIMULATED, Ledger, LedgerError
 from kinfolk.accounting.statement import statement, text
-from kinfolk.data.federation import Federation
 from kinfolk.engines import resident
 from kinfolk.engines.client_store import StoreError
 from kinfolk.engines.resident import State
 from kinfolk.personalize.self_select import SelfSelect
 from kinfolk.privacy.levels import CLEAN
 from kinfolk.privacy.release import PrivacyError
-from kinfolk.training import run_directory, tracking
+from kinfolk.training import inputs, run_directory, tracking
 from kinfolk.training.backends import Way, way_of
 from kinfolk.training.build import as_array, as_sweep
 from kinfolk.training.charges import (
@@ -35,9 +34,11 @@ from kinfolk.training.charges import (
 )
 from kinfolk.training.evaluate import gains, measure, summary
 from kinfolk.training.experiment import Experiment
+from kinfolk.training.inputs import GivenData
 from kinfolk.training.noise_tape import checked_for_release, with_fresh_noise
 from kinfolk.training.prepare import Job, prepare
 from kinfolk.training.run_directory import Run
+from kinfolk.types import Model
 
 Progress = Callable[[int, int, dict[str, float]], None]
 """Called after every chunk with rounds done, rounds in all, and a few numbers."""
@@ -48,23 +49,28 @@ def run(
     output: Path = Path("runs"),
     *,
     ledger: Path | None = None,
+    data: GivenData | None = None,
+    model: Model | None = None,
     progress: Progress | None = None,
-    federations: Sequence[Federation] | None = None,
     track: Sequence[str] = (),
 ) -> Run:
     """Trains, and returns the run directory. Without a seed this is a release, charged to the data set's ledger.
 
-    `federations`: the data, one per seed, where they are in memory already. `track`: where numbers go while it trains,
-    besides the run directory (see `tracking`).
+    `output`: where the run directory goes. `ledger`: the file that is charged; None: the run's own for a simulation,
+    the data set's for a release. `data`: a `Federation` (or one per seed) and `model`: a `Model`, where they are
+    objects and not what the experiment names; they are checked like everything else, and `resume` needs them again.
+    `progress` is called after every chunk of rounds. `track`: where numbers go while it trains, besides the run
+    directory (see `tracking`).
     """
     tracking.check(track)
-    job = prepare(experiment, federations)
+    inputs.check_given(experiment, data, model)
+    job = prepare(inputs.in_words(experiment, data, model), data, model)
     refuse_bad_release(job)
     where = run_directory.create(output, job.experiment)
     _write_encoding(job, where)
     path = default_ledger(job, where) if ledger is None else ledger
     run_directory.write_json(
-        where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **identity(where)}
+        where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **identity(where), **facts(job)}
     )
     try:
         return _go(job, where, path, progress, track)
@@ -75,9 +81,19 @@ def run(
 
 
 def resume(
-    path: Path, *, ledger: Path | None = None, progress: Progress | None = None, track: Sequence[str] = ()
+    path: Path,
+    *,
+    data: GivenData | None = None,
+    model: Model | None = None,
+    ledger: Path | None = None,
+    progress: Progress | None = None,
+    track: Sequence[str] = (),
 ) -> Run:
-    """Goes on with a run that was stopped. A simulation continues bit for bit; a release draws fresh noise."""
+    """Goes on with a run that was stopped. A simulation continues bit for bit; a release draws fresh noise.
+
+    `path`: the run directory. `data` and `model`: the objects that the run began with, where it was given any; the
+    other parameters are those of `run`.
+    """
     tracking.check(track)
     where = run_directory.open_run(path)
     if where.done():
@@ -88,11 +104,20 @@ def resume(
     path = Path(begun["ledger"])
     if ledger is not None and ledger.absolute() != path:
         raise PrivacyError(f"this run is charged to {path}, not to {ledger}: resume it without --ledger")
-    job = prepare(where.experiment())
+    experiment = where.experiment()
+    inputs.check_given(experiment, data, model)
+    inputs.require_given(experiment, data, model)
+    job = prepare(experiment, data, model)
+    inputs.require_same(begun, facts(job))
     refuse_bad_release(job)
     if job.federations[0].encoding != (where.schema() or ""):
         raise PrivacyError("the schema was changed since the run began: undo that, or start a new run")
     return _go(job, where, path, progress, track)
+
+
+def facts(job: Job) -> dict[str, Any]:
+    """What a run keeps, in private, to know its data and its model again."""
+    return inputs.facts(job.experiment, job.federations, [check.program for check in job.checks])
 
 
 def _write_encoding(job: Job, where: Run) -> None:

@@ -14,31 +14,40 @@ from kinfolk.accounting.ledger import Ledger
 from kinfolk.engines import resident
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.toml import ConfigError
-from kinfolk.training import job_file, run_directory
+from kinfolk.training import inputs, job_file, run_directory
 from kinfolk.training.build import as_array, as_sweep
 from kinfolk.training.charges import affordable, charge, chunks_of, uses_of
 from kinfolk.training.checkpoints import kept, keys_of, restored, save
 from kinfolk.training.evaluate import measure, summary
 from kinfolk.training.experiment import Experiment
-from kinfolk.training.loop import default_ledger, finish, identity
+from kinfolk.training.inputs import GivenData
+from kinfolk.training.loop import default_ledger, facts, finish, identity
 from kinfolk.training.prepare import Job, prepare
 from kinfolk.training.run_directory import Run
 
 
-def export(experiment: Experiment, output: Path = Path("runs"), *, ledger: Path | None = None) -> Run:
+def export(
+    experiment: Experiment,
+    output: Path = Path("runs"),
+    *,
+    ledger: Path | None = None,
+    data: GivenData | None = None,
+) -> Run:
     """Makes a simulation ready for another machine: calibrated here, charged here, `private/job.npz` to be carried.
 
-    There `python -m kinfolk.training.job_file job.npz result.npz` runs it; `merge` takes the result.
+    There `python -m kinfolk.training.job_file job.npz result.npz` runs it; `merge` takes the result. The parameters are
+    those of `run`; a model of one's own is code, and stays here.
     """
     if experiment.engine.store != "device":
         raise ConfigError(f"store={experiment.engine.store!r} stays where its files are: use store='device', or run it")
-    job = prepare(experiment)
+    inputs.check_given(experiment, data, None)
+    job = prepare(inputs.in_words(experiment, data, None), data)
     if experiment.seed is None:
         raise PrivacyError("a release draws its noise where its ledger is: give a seed, or run it here")
     where = run_directory.create(output, job.experiment)
     path = default_ledger(job, where) if ledger is None else ledger
     run_directory.write_json(
-        where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **identity(where)}
+        where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **identity(where), **facts(job)}
     )
     for check in job.checks:
         check.require()
@@ -74,8 +83,11 @@ def parcel(job: Job) -> job_file.Parcel:
     )
 
 
-def merge(path: Path, result: Path) -> Run:
-    """Takes the result of an exported run home: its meters must have counted what the ledger was charged."""
+def merge(path: Path, result: Path, *, data: GivenData | None = None) -> Run:
+    """Takes the result of an exported run home: its meters must have counted what the ledger was charged.
+
+    `data`: the objects that `export` was given, if any.
+    """
     where = run_directory.open_run(path)
     begun = json.loads((where.private / "run.json").read_text())
     if where.done() or "job" not in begun:
@@ -87,7 +99,9 @@ def merge(path: Path, result: Path) -> Run:
     with np.load(result, allow_pickle=False) as file:
         if str(file["job"]) != begun["job"]:
             raise PrivacyError(f"{result} is the result of another job than {where.private / 'job.npz'}")
-    job = prepare(where.experiment())
+    inputs.require_given(where.experiment(), data, None)
+    job = prepare(where.experiment(), data)
+    inputs.require_same(begun, facts(job))
     for check in job.checks:
         check.require()
     rounds, last = job.experiment.rounds, len(job.experiment.phases) - 1

@@ -19,7 +19,6 @@ from kinfolk.accounting.ledger import Allowance
 from kinfolk.accounting.noise_for_budget import times
 from kinfolk.algorithms.registry import REGISTRY, resolve
 from kinfolk.data.federation import Federation
-from kinfolk.data.registry import load_data, recorded
 from kinfolk.engines import streaming
 from kinfolk.engines.layout import lay_out, lay_out_streamed
 from kinfolk.engines.release_counts import count_uses
@@ -30,8 +29,9 @@ from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import AdaptiveSum, Cost, ExactSum, GaussianSum, LaplaceSum
 from kinfolk.privacy.release import Tape
 from kinfolk.toml import ConfigError
-from kinfolk.training.build import build_afterwards, build_algorithm, build_model
+from kinfolk.training.build import build_afterwards, build_algorithm
 from kinfolk.training.experiment import Experiment
+from kinfolk.training.inputs import GivenData, federations_of, model_for
 from kinfolk.types import Afterwards, Algorithm, Model
 from kinfolk.verify.round_check import RoundCheck, check_round
 
@@ -100,15 +100,14 @@ class Job:
         return {p: budget_of(level, p, int(n))[1] for p, n in zip(self.parties, sizes, strict=True)}
 
 
-def prepare(experiment: Experiment, federations: Sequence[Federation] | None = None) -> Job:
-    """Loads data, counts releases on the program itself, calibrates the noise to them and checks the flow."""
-    level = experiment.privacy
-    if federations is None:
-        first = experiment.seed or 0
-        federations = [load_data(experiment.data, seed) for seed in range(first, first + experiment.seeds)]
-    experiment = dataclasses.replace(experiment, data=recorded(experiment.data))
+def prepare(experiment: Experiment, given: GivenData | None = None, own_model: Model | None = None) -> Job:
+    """Loads data, counts releases on the program itself, calibrates the noise to them and checks the flow.
+
+    `given` and `own_model`: data and model, where they are objects and not only named by the experiment.
+    """
+    level, federations = experiment.privacy, federations_of(experiment, given)
     data = federations[0]
-    model = build_model(experiment.model, data.shape, data.outcome, data.classes)
+    model = model_for(experiment, data, own_model)
     algorithms = tuple(build_algorithm(phase, level.level) for phase in experiment.phases)
     afterwards = build_afterwards(experiment)
     sizes, training = data.train.sizes, experiment.training

@@ -30,6 +30,7 @@ from kinfolk.verify.flow import (
     must_be_clean,
     must_be_counters,
     must_be_handed_on,
+    private,
 )
 
 
@@ -148,9 +149,16 @@ def _check_start(model: Model, algorithm: Algorithm, clients: int, key: Any, slo
 
 
 def _check_loss(model: Model, key: Any, rows: Any) -> Report:
-    """The loss, for one example: only the gate may add the axis of examples."""
+    """The loss, for one example: only the gate may add the axis of examples. What it closes over counts as data."""
     example = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (rows.x, rows.y))
-    return check(model.loss, (jax.eval_shape(model.init, key), *example), (CLEAN, MARKED, MARKED))
+    arguments = (jax.eval_shape(model.init, key), *example)
+    report = check(model.loss, arguments, (CLEAN, MARKED, MARKED))
+    alone = check(model.loss, arguments, (CLEAN, CLEAN, CLEAN))
+    if any(private(mark) for mark in jax.tree.leaves(alone.labels)):
+        report.violations.append(
+            "the loss reads an array besides its arguments, which counts as data: make it a parameter of the model"
+        )
+    return report
 
 
 def _message(round_of_client: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
