@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import models, trees
+from kinfolk import batching, models, trees
 from kinfolk.privacy import clipping
 from kinfolk.toml import ConfigError
 from kinfolk.training.build import build_model
@@ -81,7 +81,7 @@ def test_the_gradient_of_a_batch_is_the_sum_of_its_rows(
     name: str, together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where large weights have a product of their own, and for many clients at once."""
-    monkeypatch.setattr(trees, "MOST_TOGETHER", together)
+    monkeypatch.setattr(batching, "MOST_TOGETHER", together)
     model, shape, outcome = MODELS[name]
     params, (x, y) = params_of(model), batch(shape, outcome)
     two = jax.tree.map(lambda leaf: jnp.stack([leaf, -leaf]), params)

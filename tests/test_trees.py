@@ -1,11 +1,13 @@
 """Structures of pytrees: programs are found by them."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import trees
+from kinfolk import batching, trees
 from kinfolk.algorithms import REGISTRY
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.local import Local
@@ -13,6 +15,7 @@ from kinfolk.algorithms.mean_regularized import MeanRegularized
 from kinfolk.personalize import AFTERWARDS
 from kinfolk.privacy.choice import NoisyMin
 from kinfolk.privacy.mechanisms import GaussianSum, LaplaceSum
+from kinfolk.types import Tree
 
 
 def test_no_two_methods_have_the_same_structure() -> None:
@@ -37,20 +40,21 @@ def test_mechanisms_differ_too() -> None:
     assert trees.size({"a": jnp.ones((2, 3))}) == 6
 
 
+@pytest.mark.parametrize("norm", [trees.squared_norm, batching.squared_norm])
 @pytest.mark.parametrize("size", [1, 63, 10_000, 10_001, 48_608, 64 * 300 + 63])
-def test_every_value_counts_once_in_a_norm(size: int) -> None:
+def test_every_value_counts_once_in_a_norm(size: int, norm: Callable[[Tree], jax.Array]) -> None:
     """Powers of two that add up exactly, and random ones, alone and for many at once."""
     places = np.array(sorted({0, size // 2, size - 1}))
     few = np.zeros(size, np.float32)
     few[places] = 2.0 ** np.arange(len(places))
-    assert float(trees.squared_norm({"a": jnp.asarray(few), "b": ()})) == float(np.square(few).sum())
+    assert float(norm({"a": jnp.asarray(few), "b": ()})) == float(np.square(few).sum())
     many = np.random.default_rng(0).normal(size=(3, size)).astype(np.float32)
-    found = jax.vmap(lambda row: trees.squared_norm([row, row.reshape(1, -1)]))(jnp.asarray(many))
+    found = jax.vmap(lambda row: norm([row, row.reshape(1, -1)]))(jnp.asarray(many))
     np.testing.assert_allclose(found, 2 * np.square(many.astype(np.float64)).sum(axis=1), rtol=1e-5)
 
 
 def test_rows_are_found_whatever_their_shape() -> None:
     tree = {"image": jnp.arange(24.0).reshape(3, 2, 2, 2), "number": jnp.arange(3), "nothing": jnp.zeros((3, 0))}
-    found = trees.rows_at(tree, jnp.array([2, 0, 9]))
+    found = batching.rows_at(tree, jnp.array([2, 0, 9]))
     for name, leaf in tree.items():
         np.testing.assert_array_equal(found[name], np.asarray(leaf)[[2, 0, 2]])

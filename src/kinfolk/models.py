@@ -10,13 +10,12 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from kinfolk import trees
 from kinfolk.types import Model, Params, Tree
 
 
@@ -249,37 +248,6 @@ def cnn_small(side: int, classes: int, inputs: int = 1) -> Model:
 
 NETWORKS = {"cnn_paper": cnn_paper, "cnn_leaf": cnn_leaf, "cnn_small": cnn_small}
 """Networks with fixed widths, by name: functions of an image's side, the classes and the image's channels."""
-
-
-def losses(model: Model, params: Params, x: Tree, y: Array) -> Array:
-    """The loss of every example of a batch, in a form whose sum has a quick gradient."""
-    if not model.layers:
-        return jax.vmap(lambda x, y: model.loss(params, x, y))(x, y)
-    for layer, own in zip(model.layers, params, strict=True):
-        if isinstance(layer, Dense) and x.ndim == 2 and trees.in_turns(own):
-            x = _product(x, own["weights"]) + own["bias"][None]
-        else:
-            x = jax.vmap(partial(layer.apply, own))(x)
-    return jax.vmap(model.output_loss)(x, y)
-
-
-@jax.custom_vjp
-def _product(x: Array, weights: Array) -> Array:
-    """A batch of examples times large weights. On a CPU the gradient of these is quicker from a transposed copy of the
-    examples: XLA knows a fast product for matrices that lie as they are multiplied, and no other."""
-    return x @ weights
-
-
-def _product_forward(x: Array, weights: Array) -> tuple[Array, tuple[Array, Array]]:
-    return x @ weights, (x, weights)
-
-
-def _product_backward(saved: tuple[Array, Array], outputs: Array) -> tuple[Array, Array]:
-    x, weights = saved
-    return outputs @ weights.T, jax.lax.optimization_barrier(x.T) @ outputs
-
-
-_product.defvjp(_product_forward, _product_backward)
 
 
 def error(model: Model, output: Array, y: Array) -> Array:

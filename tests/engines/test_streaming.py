@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import trees
+from kinfolk import batching
 from kinfolk.data import registry
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import Federation
@@ -116,7 +116,7 @@ CASES: dict[str, dict[str, Any]] = {
 )
 def test_results_are_the_resident_engines(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "clients in turns":
-        monkeypatch.setattr(trees, "MOST_TOGETHER", 0)
+        monkeypatch.setattr(batching, "MOST_TOGETHER", 0)
     resident = loop.run(experiment("device", **CASES[name]), tmp_path)
     for store in ("memory", "disk") if name == "client level" else ("disk",):
         run = loop.run(experiment(store, **CASES[name]), tmp_path)

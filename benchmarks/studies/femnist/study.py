@@ -20,8 +20,8 @@ import numpy as np
 
 from kinfolk import trees
 from kinfolk.algorithms import REGISTRY
+from kinfolk.batching import over
 from kinfolk.engines import resident
-from kinfolk.engines.batching import over
 from kinfolk.engines.resident import Clients, Plan
 from kinfolk.models import error
 from kinfolk.personalize.fine_tune import OBJECTIVES, FineTuneAfterwards

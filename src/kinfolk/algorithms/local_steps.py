@@ -8,6 +8,7 @@ from jax import Array
 
 from kinfolk import trees
 from kinfolk.algorithms.schedules import at
+from kinfolk.batching import elementwise, repeat
 from kinfolk.privacy.gates import DataGate
 from kinfolk.types import Params, Value
 
@@ -35,18 +36,13 @@ def descend(
             return params
         return jax.tree.map(lambda w, centre: centre + kept * (w - centre), params, towards)
 
-    def step(carry: tuple[Params, DataGate], number: Array) -> tuple[tuple[Params, DataGate], None]:
-        carried, gate = carry
-        params = trees.shaped(carried, first)
-        active = number < gate.steps
+    def step(number: Array, params: Params, gate: DataGate) -> tuple[Params, DataGate]:
+        active = number < gate.steps  # an inactive gradient is 0
         start = pulled(params, kept) if held else params
         gradient, gate = gate.gradient(start, active)
-        moved = trees.subtract(form(start), trees.scale(step_size, form(gradient)))
-        return (trees.choose(active, moved, carried) if held else moved, gate), None  # an inactive gradient is 0
+        moved = elementwise(lambda w, g: w - step_size * g, start, gradient)
+        return (trees.choose(active, moved, params) if held else moved), gate
 
     if not held:
         params = pulled(params, kept ** gate.steps.astype(jnp.float32))
-    first, numbers = params, jnp.arange(gate.most_steps, dtype=jnp.int32)
-    form = trees.vectors if trees.in_turns(params) else lambda tree: tree
-    (carried, gate), _ = jax.lax.scan(step, (form(first), gate), numbers)
-    return trees.shaped(carried, first), gate
+    return repeat(step, gate.most_steps, params, gate)

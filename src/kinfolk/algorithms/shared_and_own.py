@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
 from kinfolk.algorithms.schedules import at
+from kinfolk.batching import repeat
 from kinfolk.privacy.gates import DataGate, Inbox
-from kinfolk.types import Params, Value
+from kinfolk.types import Params, Tree, Value
 
 
 @trees.register
@@ -34,16 +33,14 @@ class SharedAndOwn:
     def client(self, shared: Params, personal: Params, gate: DataGate) -> tuple[Params, Params, DataGate]:
         step_size = at(self.step_size, gate.round)
 
-        def step(carry: tuple[Params, Params, DataGate], number: Array) -> tuple[tuple[Params, Params, DataGate], None]:
-            common, own, gate = carry
-            active = number < gate.steps
-            gradient, gate = gate.gradient(trees.add(common, own), active)  # zeros when inactive
+        def step(number: Array, models: Tree, gate: DataGate) -> tuple[Tree, DataGate]:
+            common, own = models
+            gradient, gate = gate.gradient(trees.add(common, own), number < gate.steps)  # zeros when inactive
             common = trees.subtract(common, trees.scale(step_size, gradient))
             own = trees.subtract(own, trees.scale(self.own_rate * step_size, gradient))
-            return (common, own, gate), None
+            return (common, own), gate
 
-        numbers = jnp.arange(gate.most_steps, dtype=jnp.int32)
-        (common, own, gate), _ = jax.lax.scan(step, (shared, personal, gate), numbers)
+        (common, own), gate = repeat(step, gate.most_steps, (shared, personal), gate)
         return trees.subtract(common, shared), own, gate
 
     def server(self, shared: Params, inbox: Inbox) -> tuple[Params, Inbox]:

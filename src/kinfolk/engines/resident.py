@@ -1,7 +1,7 @@
 """The resident engine: a whole run as one compiled program.
 
 Clients are vectorised in blocks of similar size, seeds and sweep points are vectorised around them (large models take
-turns instead, see `mapping.py`), and rounds are a loop inside the program, whose bounds are arguments: any number of
+turns instead, see `batching.py`), and rounds are a loop inside the program, whose bounds are arguments: any number of
 rounds runs without compiling again, and results do not depend on how the rounds are divided into chunks.
 """
 
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.engines.batching import at_places, over, over_clients, takes_turns
+from kinfolk.batching import at_places, loop, over, over_clients, rows_at, shaped, vectors
 from kinfolk.engines.cohorts import Cohort, draw_cohort
 from kinfolk.models import error
 from kinfolk.privacy.gates import DataGate
@@ -104,7 +104,7 @@ def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, 
     else:
         slots = cohort.index
         messages, personal, counted = _gathered(plan, algorithm, terms, clients, state, number, cohort)
-        weights = trees.rows_at(clients.weights, slots)
+        weights = rows_at(clients.weights, slots)
     meters = _with_counted(state.meters, counted)
     expected = terms.inbox.sampling.rate * clients.weights
     shared, server = server_round(
@@ -180,13 +180,13 @@ def _gathered(
     most = plan.most_steps[0]
     limits = sorted({-(-most // 2), most})
     (rows,) = clients.blocks
-    flat = trees.vectors(state.shared)  # back in shape inside the loop only, so that vectors meet vectors there
+    flat = vectors(state.shared)  # back in shape inside the loop only, so that vectors meet vectors there
     kept = (state.personal, _counted(state.meters))
 
     def of_client(most_steps: int, kept: Tree, fixed: Tree) -> tuple[Tree, Tree]:
         (personal, counted), (meter, mechanisms, size, steps, rows) = kept, fixed
         own = (personal, _with_counted(meter, counted), mechanisms, size, steps)
-        shared = trees.shaped(flat, state.shared)
+        shared = shaped(flat, state.shared)
         message, *kept = _client(plan, most_steps, algorithm, shared, number, own, rows)
         return message, tuple(kept)
 
@@ -208,11 +208,8 @@ def run_rounds(
     """
 
     def one_run(algorithm: Algorithm, terms: Terms, clients: Clients, state: State) -> State:
-        step = partial(one_round, plan, algorithm, terms, clients)
-        if not takes_turns(plan.model):
-            return jax.lax.fori_loop(begin, end, lambda number, state: step(state, number), state)
-        turn = lambda number, flat: trees.vectors(step(trees.shaped(flat, state), number))  # noqa: E731
-        return trees.shaped(jax.lax.fori_loop(begin, end, turn, trees.vectors(state)), state)
+        step = lambda number, state: one_round(plan, algorithm, terms, clients, state, number)  # noqa: E731
+        return loop(plan.model, step, begin, end, state)
 
     seeds = over(plan.model, one_run, (None, None, 0, 0))
     return over(plan.model, seeds, (0, 0, None, 0))(algorithms, terms, clients, states)

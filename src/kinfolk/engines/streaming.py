@@ -19,8 +19,8 @@ import numpy as np
 from jax import Array
 
 from kinfolk import trees
+from kinfolk.batching import over_clients
 from kinfolk.data.federation import ClientData, Data
-from kinfolk.engines.batching import over_clients
 from kinfolk.engines.client_store import Store
 from kinfolk.engines.cohorts import draw_cohort
 from kinfolk.engines.resident import Clients, Plan

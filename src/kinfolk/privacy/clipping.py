@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from kinfolk import trees
-from kinfolk.models import Conv, Dense, Sparse, losses
+from kinfolk import batching, trees
+from kinfolk.models import Conv, Dense, Layer, Sparse
 from kinfolk.types import Model, Params, Tree
 
 GRID_STEPS = 2**16
@@ -57,26 +55,7 @@ def rows(contribution: Callable[[Tree, Tree], Tree]) -> Sum:
         def one(unit: Tree, weight: Array) -> Tree:
             return finish(contribution(public, unit), weight)
 
-        first = jax.eval_shape(one, *jax.eval_shape(lambda *all: trees.row(all, 0), units, weights))
-        if not trees.in_turns(first):
-            return jax.tree.map(lambda leaf: leaf.sum(axis=0), jax.vmap(one)(units, weights))
-
-        shapes, flat = jax.eval_shape(lambda: trees.row(units, 0)), trees.vectors(units, 1)
-        count, turn = weights.shape[0], jnp.arange(min(weights.shape[0], trees.at_a_time(first)), dtype=jnp.int32)
-
-        def add(total: Tree, begin: Array) -> tuple[Tree, None]:
-            places = begin + turn
-            own = jnp.where(places < count, trees.rows_at(weights, places), 0)
-
-            def more() -> Tree:
-                found = jax.vmap(one)(trees.shaped(trees.rows_at(flat, places), shapes, 1), own)
-                return reduce(trees.add, (trees.row(trees.vectors(found, 1), k) for k in range(turn.size)), total)
-
-            return jax.lax.cond((own > 0).any(), more, lambda: total) if skip else more(), None
-
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.size, leaf.dtype), first)
-        begins = jnp.arange(0, count, turn.size, dtype=jnp.int32)
-        return trees.shaped(jax.lax.scan(add, nothing, begins)[0], first)
+        return batching.sum_of(one, units, weights, skip)
 
     return Sum(
         "rows",
@@ -119,7 +98,7 @@ def clip_one(contribution: Tree, weight: Array, clip: Array) -> Tree:
     """
     contribution = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), contribution)
     unit = _scale(clip)
-    norm = jnp.sqrt(trees.squared_norm(trees.scale(1 / unit, contribution)))
+    norm = jnp.sqrt(batching.squared_norm(trees.scale(1 / unit, contribution)))
     factor = weight * clip_factor(norm, clip / unit)
     return jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), factor * leaf, 0), contribution)
 
@@ -128,7 +107,7 @@ def norm_of(contribution: Tree) -> Array:
     """The norm of all leaves together."""
     leaves = [leaf.astype(jnp.float32) for leaf in jax.tree.leaves(contribution)]
     scale = _scale(jnp.stack([jnp.float32(0), *(jnp.max(jnp.abs(leaf), initial=0) for leaf in leaves)]).max())
-    return scale * jnp.sqrt(trees.squared_norm([leaf / scale for leaf in leaves]))
+    return scale * jnp.sqrt(batching.squared_norm([leaf / scale for leaf in leaves]))
 
 
 def _scale(largest: Array) -> Array:
@@ -158,7 +137,7 @@ def gradients(model: Model) -> Sum:
 
     def exact(params: Params, examples: Tree, weights: Array) -> Tree:
         def total(params: Params) -> Array:
-            return jnp.sum(jnp.where(weights > 0, losses(model, params, *examples), 0))
+            return jnp.sum(jnp.where(weights > 0, batching.losses(model, params, *examples), 0))
 
         return jax.grad(total)(params)
 
@@ -212,7 +191,7 @@ class _Parts:
     weighted: Callable[[Array], Tree]
 
 
-def _layer_input(layer: Any, x: Tree) -> Tree:
+def _layer_input(layer: Layer, x: Tree) -> Tree:
     """What a layer's weights are multiplied with."""
     if isinstance(layer, Conv):
         return layer.patches(x)

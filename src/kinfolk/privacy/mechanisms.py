@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 from jax.extend.random import threefry_2x32
 
-from kinfolk import trees
+from kinfolk import batching, trees
 from kinfolk.privacy.clipping import GRID_STEPS, Sum, with_count
 from kinfolk.privacy.correlated_noise import CorrelatedSum
 from kinfolk.privacy.release import Cost, Meter, PrivacyError, Secret, release
@@ -48,7 +48,7 @@ class Sampling:
         if self.capacity is None or self.capacity >= mask.shape[0]:
             return units, chosen
         (index,) = jnp.nonzero(chosen, size=self.capacity, fill_value=mask.shape[0])
-        return trees.rows_at(units, index), index < mask.shape[0]
+        return batching.rows_at(units, index), index < mask.shape[0]
 
 
 def shuffled_batch(size: int, key: Array, number: Array, units: Tree, mask: Array) -> tuple[Tree, Array]:
@@ -65,7 +65,7 @@ def shuffled_batch(size: int, key: Array, number: Array, units: Tree, mask: Arra
     mixed = jnp.where(mask, bits >> 1, jnp.uint32(2**32 - 1)) & ~low  # padding comes last
     order = (jnp.sort(mixed | places) & low).astype(jnp.int32)  # number and place in one sort faster than two operands
     begin = (number % batches) * size
-    return trees.rows_at((units, mask), jax.lax.dynamic_slice(order, (begin,), (min(size, count),)))
+    return batching.rows_at((units, mask), jax.lax.dynamic_slice(order, (begin,), (min(size, count),)))
 
 
 def coin_rate(rate: float) -> float:

@@ -16,8 +16,8 @@ import numpy as np
 from jax import Array
 
 from kinfolk import trees
+from kinfolk.batching import over
 from kinfolk.engines import client_store, streaming
-from kinfolk.engines.batching import over
 from kinfolk.engines.resident import Plan, errors_of
 from kinfolk.engines.streaming import Streamed
 from kinfolk.training import run_directory

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import models, trees
+from kinfolk import batching, models
 from kinfolk.data.federation import from_rows
-from kinfolk.engines import batching, resident
+from kinfolk.engines import resident
 from kinfolk.privacy import clipping
 from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.privacy.mechanisms import shuffled_batch
@@ -60,8 +60,8 @@ LEVELS = {
 @pytest.mark.parametrize("name", LEVELS)
 def test_in_turns_equals_together(name: str, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A CNN's clients one at a time, others two at a time; those with one of two steps in a shorter loop."""
-    monkeypatch.setattr(trees, "MOST_TOGETHER", 0)
-    monkeypatch.setattr(trees, "MOST_AT_A_TIME", 700)
+    monkeypatch.setattr(batching, "MOST_TOGETHER", 0)
+    monkeypatch.setattr(batching, "MOST_AT_A_TIME", 700)
     job = images_job(LEVELS[name], seeds=2, model=model)
     assert set(np.asarray(job.clients.steps).ravel().tolist()) == {1, 2}
     assert batching.takes_turns(job.plan.model)
@@ -98,8 +98,8 @@ def test_an_absent_client_costs_nothing() -> None:
 @pytest.mark.parametrize(("together", "at_a_time"), [(0, 1), (0, 2), (0, 10), (10**6, 1)])
 def test_rows_are_changed_where_they_are(together: int, at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five places for four clients: rows of absent clients stay, whoever sits in them."""
-    monkeypatch.setattr(trees, "MOST_TOGETHER", together)
-    monkeypatch.setattr(trees, "MOST_AT_A_TIME", 5 * at_a_time)
+    monkeypatch.setattr(batching, "MOST_TOGETHER", together)
+    monkeypatch.setattr(batching, "MOST_AT_A_TIME", 5 * at_a_time)
     model, kept, fixed = models.linear(4), jnp.arange(12.0).reshape(4, 3, 1), jnp.arange(1.0, 5)
     places = jnp.zeros(4, int), jnp.array([True, True, True, False, False]), jnp.array([3, 0, 1, 4, 4])
     found, after = batching.at_places(model, [lambda k, f: (k.sum() * f, k + 100)], *places, kept, fixed)
@@ -120,8 +120,8 @@ def test_a_turn_takes_the_quickest_function_that_is_right_for_all_in_it(
 ) -> None:
     """Clients 0, 2 and 4 need the second function; the others come first, so two at a time they are by themselves. One
     at a time, nobody needs a quicker one."""
-    monkeypatch.setattr(trees, "MOST_TOGETHER", 0)
-    monkeypatch.setattr(trees, "MOST_AT_A_TIME", 5 * at_a_time)
+    monkeypatch.setattr(batching, "MOST_TOGETHER", 0)
+    monkeypatch.setattr(batching, "MOST_AT_A_TIME", 5 * at_a_time)
     functions = [lambda kept, fixed: (fixed, kept + 1), lambda kept, fixed: (10 * fixed, kept + 2)]
     least = jnp.array([1, 0, 1, 0, 1, 0])
     places = jnp.array([1, 1, 1, 1, 0, 1], bool), jnp.array([5, 4, 3, 2, 9, 0])
@@ -133,8 +133,8 @@ def test_a_turn_takes_the_quickest_function_that_is_right_for_all_in_it(
 @pytest.mark.parametrize("at_a_time", [1, 2, 10])
 @pytest.mark.parametrize("here", [[0, 1, 0, 1, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
 def test_everybodys_row_is_their_own(here: list[int], at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trees, "MOST_TOGETHER", 0)
-    monkeypatch.setattr(trees, "MOST_AT_A_TIME", 5 * at_a_time)
+    monkeypatch.setattr(batching, "MOST_TOGETHER", 0)
+    monkeypatch.setattr(batching, "MOST_AT_A_TIME", 5 * at_a_time)
     present, x = jnp.array(here, bool), jnp.arange(1.0, 6)
     found = batching.over_clients(models.linear(4), lambda a, b: (2 * a, b[:1]), present, x, jnp.ones((5, 3)))
     np.testing.assert_array_equal(found[0], 2 * x * jnp.array(here, x.dtype))
@@ -174,15 +174,15 @@ def test_a_sum_in_turns_equals_one_at_once(at_a_time: int, monkeypatch: pytest.M
     weights, what = jnp.array([1.0, 1, 1, 0, 1, 1]), clipping.rows(lambda public, unit: public * unit)
     together = what.clipped(jnp.float32(2), units, weights, jnp.float32(1.5))
     on_grid = what.on_grid(jnp.float32(2), units, weights, jnp.float32(1.5))
-    monkeypatch.setattr(trees, "MOST_TOGETHER", 0)
-    monkeypatch.setattr(trees, "MOST_AT_A_TIME", 7 * at_a_time)
+    monkeypatch.setattr(batching, "MOST_TOGETHER", 0)
+    monkeypatch.setattr(batching, "MOST_AT_A_TIME", 7 * at_a_time)
     np.testing.assert_allclose(what.clipped(jnp.float32(2), units, weights, jnp.float32(1.5)), together, rtol=1e-5)
     np.testing.assert_array_equal(what.on_grid(jnp.float32(2), units, weights, jnp.float32(1.5)), on_grid)
 
 
 @pytest.mark.parametrize("together", [0, 10**6])
 def test_what_is_left_out_spoils_no_exact_sum(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trees, "MOST_TOGETHER", together)
+    monkeypatch.setattr(batching, "MOST_TOGETHER", together)
     units = jnp.ones((3, 7)).at[1].set(jnp.nan)
     found = clipping.rows(lambda public, unit: unit).exact((), units, jnp.array([1.0, 0, 1]))
     np.testing.assert_array_equal(found, np.full(7, 2.0))
@@ -190,7 +190,7 @@ def test_what_is_left_out_spoils_no_exact_sum(together: int, monkeypatch: pytest
 
 def test_a_release_takes_as_long_whatever_the_coins_were(monkeypatch: pytest.MonkeyPatch) -> None:
     """A silo's answer says when it was ready, and its coins are secret: nothing is left out by a coin."""
-    monkeypatch.setattr(trees, "MOST_TOGETHER", 0)
+    monkeypatch.setattr(batching, "MOST_TOGETHER", 0)
     what, clip = clipping.rows(lambda public, unit: public * unit), jnp.float32(1.5)
     arguments = (jnp.float32(2), jnp.ones((6, 7)), jnp.ones(6), clip)
     assert "cond[" in str(jax.make_jaxpr(what.clipped)(*arguments))
