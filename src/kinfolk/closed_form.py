@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from jax import Array
 
 from kinfolk import trees
 from kinfolk.models import LOSSES
+from kinfolk.types import Rows, Tree
 
 if TYPE_CHECKING:
     from kinfolk.types import Model, Params, Value
@@ -19,7 +20,7 @@ SMALL = 128
 ITERATIONS = 60
 
 
-def newton(model: Model, rows: Any, centre: Params, precision: Value, steps: int = 1) -> Params:
+def newton(model: Model, rows: Rows, centre: Params, precision: Value, steps: int = 1) -> Params:
     """Newton steps from `centre` on the mean loss plus `precision / 2` times the squared distance to `centre`.
 
     The curvature is that of the loss in the model's output, carried to the weights (Gauss-Newton): exact for linear
@@ -37,7 +38,7 @@ def newton(model: Model, rows: Any, centre: Params, precision: Value, steps: int
     return unflatten(jax.lax.fori_loop(0, steps, step, start))
 
 
-def outputs_without(model: Model, rows: Any, fitted: Params, precision: Value) -> Array:
+def outputs_without(model: Model, rows: Rows, fitted: Params, precision: Value) -> Array:
     """For every row, the model's output as if it had been fitted without that row: one step from the full fit.
 
     `fitted` minimises the mean loss plus a quadratic of this precision. Exact for linear regression.
@@ -56,7 +57,7 @@ def outputs_without(model: Model, rows: Any, fitted: Params, precision: Value) -
     return jax.vmap(moved)(reach, first, second, outputs)
 
 
-def evidence(model: Model, rows: Any, fitted: Params, centre: Params, precision: Value) -> Array:
+def evidence(model: Model, rows: Rows, fitted: Params, centre: Params, precision: Value) -> Array:
     """How likely a linear regression's targets are, as a logarithm up to a constant, if weights scatter around `centre`
     with this precision (relative to that of the mean loss): Gaussian noise, its variance at the most likely value.
 
@@ -118,20 +119,20 @@ def _conjugate_gradients(matrix: Array, right: Array) -> Array:
     return jax.lax.fori_loop(0, ITERATIONS, step, start)[0]
 
 
-def _count(rows: Any) -> Array:
+def _count(rows: Rows) -> Array:
     return jnp.maximum(rows.mask.sum(), 1).astype(jnp.float32)
 
 
-def _bends(model: Model, rows: Any, params: Params) -> tuple[Array, Array, Array, Array]:
+def _bends(model: Model, rows: Rows, params: Params) -> tuple[Array, Array, Array, Array]:
     """Of every row: first and second derivative of the loss in the output, and the output's slopes in the weights;
     0 for padding. And the mean curvature of the loss in the weights.
     """
     flat, unflatten = trees.flatten(params)
 
-    def output(flat: Array, x: Any) -> Array:
+    def output(flat: Array, x: Tree) -> Array:
         return jnp.ravel(model.predict(unflatten(flat), x))
 
-    def of_example(x: Any, y: Array, real: Array) -> tuple[Array, Array, Array]:
+    def of_example(x: Tree, y: Array, real: Array) -> tuple[Array, Array, Array]:
         first, second = loss_slopes(model, output(flat, x), y)
         weight = real.astype(jnp.float32)
         return weight * first, weight * second, weight * jax.jacrev(output)(flat, x)

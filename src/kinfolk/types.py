@@ -40,9 +40,9 @@ Message = Tree
 class Rows:
     """One client's examples, padded to a common length; `mask` is true for real rows."""
 
-    x: Any
-    y: Any
-    mask: Any
+    x: Tree
+    y: Tree
+    mask: Tree
 
 
 @dataclass(frozen=True)

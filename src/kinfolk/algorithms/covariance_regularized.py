@@ -7,7 +7,6 @@ weak directions (low-rank) or features (group-sparse) are shrunk most. Then it t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
@@ -74,5 +73,5 @@ class CovarianceRegularized:
         moment, inbox = inbox.second_moment() if self.pattern == "low_rank" else inbox.squares()
         return {**shared, "moment": moment, "deviation": inbox.deviation, "known": jnp.float32(1)}, inbox
 
-    def model(self, shared: Any, personal: Personal) -> Params:
+    def model(self, shared: Shared, personal: Personal) -> Params:
         return as_params(personal[0])

@@ -8,7 +8,6 @@ checks, also for free, whether the prior helps it at all.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -90,7 +89,7 @@ class EmpiricalBayes:
         }
         return trees.choose(first, released, shared), inbox
 
-    def model(self, shared: dict[str, Any], personal: Array) -> Params:
+    def model(self, shared: dict[str, Array], personal: Array) -> Params:
         return as_params(personal)
 
 

@@ -7,7 +7,6 @@ finite strength, choices in the first rounds warm-start mean-regularised trainin
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +16,7 @@ from kinfolk import trees
 from kinfolk.algorithms.local_steps import descend
 from kinfolk.algorithms.schedules import before
 from kinfolk.privacy.gates import DataGate, Inbox
-from kinfolk.types import Params, Value
+from kinfolk.types import Params, Tree, Value
 
 Personal = tuple[Params, Array]
 
@@ -54,7 +53,7 @@ class Ifca:
     def init_client(self, shared: Params, slot: Array) -> Personal:
         return trees.row(shared, 0), jnp.int32(0)
 
-    def client(self, shared: Params, personal: Personal, gate: DataGate) -> tuple[Any, Personal, DataGate]:
+    def client(self, shared: Params, personal: Personal, gate: DataGate) -> tuple[Tree, Personal, DataGate]:
         model, cluster = personal
         choosing = before(gate.round, self.choosing_rounds)
         best, gate = gate.choose(shared, active=choosing)

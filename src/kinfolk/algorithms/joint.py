@@ -7,7 +7,6 @@ as that on everybody's mean, and nothing averages it out (figure 1 of Hu, Wu and
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from jax import Array
 from kinfolk import trees
 from kinfolk.algorithms.local_steps import descend
 from kinfolk.privacy.gates import DataGate, Inbox
-from kinfolk.types import Params, Value
+from kinfolk.types import Params, Shared, Value
 
 
 @trees.register
@@ -27,21 +26,21 @@ class Joint:
     strength: Value = 1.0
     step_size: Value = 0.1
 
-    def init(self, params: Params, clients: int) -> Any:
+    def init(self, params: Params, clients: int) -> Shared:
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (clients, *leaf.shape)), params)
 
-    def init_client(self, shared: Any, slot: Array) -> Array:
+    def init_client(self, shared: Shared, slot: Array) -> Array:
         return slot
 
-    def client(self, shared: Any, personal: Array, gate: DataGate) -> tuple[Params, Array, DataGate]:
+    def client(self, shared: Shared, personal: Array, gate: DataGate) -> tuple[Params, Array, DataGate]:
         own = trees.row(shared, personal)
         centre = jax.tree.map(lambda leaf: leaf.mean(axis=0), shared)
         trained, gate = descend(own, gate, self.step_size, towards=centre, strength=self.strength)
         return trees.subtract(trained, own), personal, gate
 
-    def server(self, shared: Any, inbox: Inbox) -> tuple[Any, Inbox]:
+    def server(self, shared: Shared, inbox: Inbox) -> tuple[Shared, Inbox]:
         moves, inbox = inbox.mix(jnp.eye(inbox.clients, dtype=jnp.float32))
         return trees.add(shared, moves), inbox
 
-    def model(self, shared: Any, personal: Array) -> Params:
+    def model(self, shared: Shared, personal: Array) -> Params:
         return trees.row(shared, personal)

@@ -16,7 +16,7 @@ on synthetic data and School: docs/results/strength.md.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -202,13 +202,13 @@ class MeanRegularizedAuto:
     apart: bool = field(default=False, metadata={"static": True})
     """The shared model is federated averaging's instead of the mean of the personal ones: Ditto, at twice the cost."""
 
-    def init(self, params: Params, clients: int) -> dict[str, Any]:
+    def init(self, params: Params, clients: int) -> dict[str, Tree]:
         return {"model": params, "guide": new_guide(params, self.start)}
 
-    def init_client(self, shared: dict[str, Any], slot: Array) -> Kept:
+    def init_client(self, shared: dict[str, Tree], slot: Array) -> Kept:
         return new_client(shared["model"])
 
-    def client(self, shared: dict[str, Any], personal: Kept, gate: DataGate) -> tuple[dict[str, Any], Kept, DataGate]:
+    def client(self, shared: dict[str, Tree], personal: Kept, gate: DataGate) -> tuple[dict[str, Tree], Kept, DataGate]:
         centre, step_size = shared["model"], at(self.step_size, gate.round)
         variance, drawn = variances(gate, trees.size(centre), step_size, self.sampling)
         strengths = own_strengths(shared["guide"], variance, self.scaling)
@@ -218,13 +218,13 @@ class MeanRegularizedAuto:
         message = {"move": move, "slope": slope, "log_variance": _log(variance)}
         return message, kept_after(personal, track), gate
 
-    def server(self, shared: dict[str, Any], inbox: Inbox) -> tuple[dict[str, Any], Inbox]:
+    def server(self, shared: dict[str, Tree], inbox: Inbox) -> tuple[dict[str, Tree], Inbox]:
         found, inbox = inbox.mean()
         guide = moved(shared["guide"], found["slope"], found["log_variance"], self.learning)
         return {"model": trees.add(shared["model"], found["move"]), "guide": guide}, inbox
 
-    def model(self, shared: dict[str, Any], personal: Kept) -> Params:
+    def model(self, shared: dict[str, Tree], personal: Kept) -> Params:
         return personal.average
 
-    def describe(self, shared: dict[str, Any]) -> dict[str, float]:
+    def describe(self, shared: dict[str, Tree]) -> dict[str, float]:
         return strengths_by_block(shared["guide"])

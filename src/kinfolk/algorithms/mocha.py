@@ -7,7 +7,6 @@ uses the *inverse* of the task covariance; the code published with the cross-sil
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from jax import Array
 from kinfolk import trees
 from kinfolk.algorithms.local_steps import descend
 from kinfolk.privacy.gates import DataGate, Inbox
-from kinfolk.types import Params, Value
+from kinfolk.types import Params, Tree, Value
 
 
 @trees.register
@@ -33,23 +32,23 @@ class Mocha:
     ridge: Value = 1.0
     """Added to the normalised covariance, in units of its mean eigenvalue."""
 
-    def init(self, params: Params, clients: int) -> dict[str, Any]:
+    def init(self, params: Params, clients: int) -> dict[str, Tree]:
         """Nothing is known of the relations before the first round: no pull."""
         centres = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (clients, *leaf.shape)), params)
         return {"centres": centres, "strengths": jnp.zeros(clients, jnp.float32)}
 
-    def init_client(self, shared: dict[str, Any], slot: Array) -> tuple[Params, Array]:
+    def init_client(self, shared: dict[str, Tree], slot: Array) -> tuple[Params, Array]:
         return trees.row(shared["centres"], slot), slot
 
     def client(
-        self, shared: dict[str, Any], personal: tuple[Params, Array], gate: DataGate
+        self, shared: dict[str, Tree], personal: tuple[Params, Array], gate: DataGate
     ) -> tuple[Params, tuple[Params, Array], DataGate]:
         model, slot = personal
         centre, strength = trees.row(shared["centres"], slot), shared["strengths"][slot]
         model, gate = descend(model, gate, self.step_size, towards=centre, strength=strength)
         return model, (model, slot), gate
 
-    def server(self, shared: dict[str, Any], inbox: Inbox) -> tuple[dict[str, Any], Inbox]:
+    def server(self, shared: dict[str, Tree], inbox: Inbox) -> tuple[dict[str, Tree], Inbox]:
         models = inbox.stack()
         flat = jax.vmap(lambda model: trees.flatten(model)[0])(models)
         precision = relation_precision(flat, self.ridge)
@@ -59,7 +58,7 @@ class Mocha:
         unflatten = trees.flatten(trees.row(models, 0))[1]
         return {"centres": jax.vmap(unflatten)(centres), "strengths": self.strength * own}, inbox
 
-    def model(self, shared: dict[str, Any], personal: tuple[Params, Array]) -> Params:
+    def model(self, shared: dict[str, Tree], personal: tuple[Params, Array]) -> Params:
         return personal[0]
 
 

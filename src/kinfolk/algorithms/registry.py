@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
 
 from kinfolk.algorithms.covariance_regularized import CovarianceRegularized
 from kinfolk.algorithms.ditto import Ditto
@@ -30,16 +30,17 @@ class Entry:
     """One algorithm: how to make it, where it may be used, and where it comes from."""
 
     name: str
-    make: Any
+    make: type
+    """The dataclass, an `Algorithm`."""
     title: str
     paper: str
     levels: tuple[str, ...] = LEVELS
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, object]:
         """Hyper-parameters and their defaults."""
         return {f.name: f.default for f in fields(self.make)}
 
-    def build(self, **options: Any) -> Algorithm:
+    def build(self, **options: object) -> Algorithm:
         """The algorithm; a number given as a table {start, factor, every} is a schedule over rounds."""
         known = self.options()
         for name, value in sorted(options.items()):
@@ -117,14 +118,14 @@ REGISTRY: dict[str, Entry] = {
     )
 }
 
-LEARNED: dict[str, dict[str, Any]] = {"mean_regularized": {}, "ditto": {"apart": True}}
+LEARNED: dict[str, dict[str, object]] = {"mean_regularized": {}, "ditto": {"apart": True}}
 """Methods whose strength may be "auto", and what that adds to the options of `mean_regularized_auto`."""
 
 
-def resolve(name: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def resolve(name: str, options: Mapping[str, object]) -> tuple[str, dict[str, object]]:
     """A method and its options as given, with `strength = "auto"` resolved to the method that learns it."""
     if options.get("strength") != "auto":
-        return name, options
+        return name, dict(options)
     if name not in LEARNED:
         raise ValueError(f"strength='auto' exists for {' and '.join(LEARNED)}, not for {name}: give a number")
     return "mean_regularized_auto", {**{key: v for key, v in options.items() if key != "strength"}, **LEARNED[name]}

@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import DTypeLike
 
-from kinfolk.types import Rows
+from kinfolk.types import Rows, Tree
 
+RowsOf = Callable[[np.ndarray], tuple[Tree, Tree]]
+"""From an array of clients' numbers to their features and targets, both with leading axes (clients, rows)."""
 LARGE = 2**26
 """Numbers in an array (256 MiB of floats) from which on it matters that they are not mostly padding."""
 
@@ -30,7 +32,7 @@ class DataError(ValueError):
 class ClientData:
     """Examples with a leading client axis, padded with zeros to the longest client."""
 
-    x: Any
+    x: Tree
     y: np.ndarray
     sizes: np.ndarray
 
@@ -53,7 +55,7 @@ class ClientData:
 class RaggedData:
     """Examples of all clients one after another: for sizes so unequal that padding everybody would not fit."""
 
-    flat_x: Any
+    flat_x: Tree
     flat_y: np.ndarray
     sizes: np.ndarray
     features: int | None = None
@@ -76,7 +78,7 @@ class RaggedData:
         return _example_shape(self.flat_x, self.features, 1)
 
     @property
-    def x(self) -> Any:
+    def x(self) -> Tree:
         """Padded after all; for small data only."""
         return self.rows(slice(None), int(self.sizes.max(initial=1))).x
 
@@ -89,14 +91,14 @@ class RaggedData:
 class FunctionData:
     """Examples that a function makes from clients' numbers whenever they are needed: for very many clients."""
 
-    function: Callable[[Any], tuple[Any, Any]]
+    function: RowsOf
     """From an array of clients' numbers to their features and targets, both with leading axes (clients, rows)."""
     sizes: np.ndarray
     in_program: bool = True
     """Whether it is written in JAX, to be compiled into the program."""
 
     @cached_property
-    def traced(self) -> Callable[[Any], tuple[Any, Any]] | None:
+    def traced(self) -> RowsOf | None:
         return jax.jit(self.function) if self.in_program else None
 
     def rows(self, clients: slice | np.ndarray, length: int) -> Rows:
@@ -110,7 +112,7 @@ class FunctionData:
         return self.rows(slice(0, 1), 1).x.shape[2:]
 
     @property
-    def x(self) -> Any:
+    def x(self) -> Tree:
         """Everybody's; for small data only."""
         return self.rows(slice(None), int(self.sizes.max(initial=1))).x
 
@@ -123,7 +125,7 @@ Data = ClientData | RaggedData | FunctionData
 """Examples of many clients: `rows` has those of some, and `traced`, where a program can make them, how."""
 
 
-def _example_shape(x: Any, features: int | None, leading: int) -> tuple[int, ...]:
+def _example_shape(x: Tree, features: int | None, leading: int) -> tuple[int, ...]:
     if features is not None:
         return (features,)
     if not isinstance(x, np.ndarray):
@@ -131,7 +133,7 @@ def _example_shape(x: Any, features: int | None, leading: int) -> tuple[int, ...
     return x.shape[leading:]
 
 
-def _cut(x: Any, clients: slice | np.ndarray, length: int) -> Any:
+def _cut(x: Tree, clients: slice | np.ndarray, length: int) -> Tree:
     if isinstance(x, dict):
         return {name: _cut(part, clients, length) for name, part in x.items()}
     return x[clients, :length]
@@ -174,7 +176,7 @@ def pooled(federation: Federation) -> Federation:
 
 
 def from_rows(
-    x: Any,
+    x: Tree,
     y: np.ndarray,
     clients: Sequence[str] | np.ndarray,
     *,
@@ -219,7 +221,7 @@ def from_rows(
     )
 
 
-def check_rows(x: Any, y: np.ndarray, clients: np.ndarray) -> None:
+def check_rows(x: Tree, y: np.ndarray, clients: np.ndarray) -> None:
     """Refuses what would fail later, or silently: empty data, other lengths, text, NaN and infinite values."""
     parts = {f"x[{name!r}]": part for name, part in x.items()} if isinstance(x, dict) else {"x": x}
     if not len(y):
@@ -241,7 +243,7 @@ def check_rows(x: Any, y: np.ndarray, clients: np.ndarray) -> None:
             )
 
 
-def together(x: Any, y: np.ndarray, rows: Sequence[np.ndarray]) -> ClientData | RaggedData:
+def together(x: Tree, y: np.ndarray, rows: Sequence[np.ndarray]) -> ClientData | RaggedData:
     """Rows of each client, padded to the longest unless that would be large and mostly padding."""
     sizes = np.array([len(own) for own in rows])
     room = len(rows) * int(sizes.max(initial=1))
@@ -253,11 +255,11 @@ def together(x: Any, y: np.ndarray, rows: Sequence[np.ndarray]) -> ClientData | 
     )
 
 
-def padded(x: Any, y: np.ndarray, rows: Sequence[np.ndarray], least: int = 1) -> ClientData:
+def padded(x: Tree, y: np.ndarray, rows: Sequence[np.ndarray], least: int = 1) -> ClientData:
     """Rows of each client stacked, `least` places for each; floats become float32, labels int32."""
     longest = max(least, *(len(own) for own in rows)) if rows else least
 
-    def stacked(values: np.ndarray, dtype: Any) -> np.ndarray:
+    def stacked(values: np.ndarray, dtype: DTypeLike) -> np.ndarray:
         out = np.zeros((len(rows), longest, *values.shape[1:]), dtype)
         for k, own in enumerate(rows):
             out[k, : len(own)] = values[own]
@@ -267,9 +269,9 @@ def padded(x: Any, y: np.ndarray, rows: Sequence[np.ndarray], least: int = 1) ->
     return ClientData(features, stacked(y, _label(y)), np.array([len(own) for own in rows]))
 
 
-def _number(values: np.ndarray) -> Any:
+def _number(values: np.ndarray) -> DTypeLike:
     return np.float32 if values.dtype.kind == "f" else values.dtype
 
 
-def _label(values: np.ndarray) -> Any:
+def _label(values: np.ndarray) -> DTypeLike:
     return np.float32 if values.dtype.kind == "f" else np.int32

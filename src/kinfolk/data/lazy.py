@@ -7,23 +7,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import numpy as np
 
-from kinfolk.data.federation import ClientData, DataError, Federation, FunctionData
-
-Pair = tuple[Any, Any]
+from kinfolk.data.federation import ClientData, DataError, Federation, FunctionData, RowsOf
+from kinfolk.types import Tree
 
 
 def from_arrays(
-    x: Any,
+    x: Tree,
     y: np.ndarray,
     sizes: np.ndarray,
     *,
-    test: tuple[Any, np.ndarray, np.ndarray] | None = None,
+    test: tuple[Tree, np.ndarray, np.ndarray] | None = None,
     ids: Sequence[str] | None = None,
     name: str = "data",
     outcome: str = "number",
@@ -47,11 +45,11 @@ def from_arrays(
 
 
 def from_function(
-    rows: Callable[[Any], Pair],
+    rows: RowsOf,
     clients: int,
     sizes: int | np.ndarray,
     *,
-    test: Callable[[Any], Pair] | None = None,
+    test: RowsOf | None = None,
     in_program: bool = True,
     name: str = "data",
     outcome: str = "number",
@@ -71,7 +69,7 @@ def from_function(
     return Federation(name, ids, train, tests, outcome, classes, scaling, scaling_is_private)
 
 
-def _padded(x: Any, y: np.ndarray, sizes: np.ndarray) -> ClientData:
+def _padded(x: Tree, y: np.ndarray, sizes: np.ndarray) -> ClientData:
     for leaf in (*jax.tree.leaves(x), y):
         if len(leaf.shape) < 2 or leaf.shape[:2] != y.shape[:2] or len(leaf) != len(sizes):
             raise DataError(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from jax import Array
 
 from kinfolk import trees
 from kinfolk.privacy.gates import DataGate
-from kinfolk.types import Model, Params, Rows, Value
+from kinfolk.types import Model, Params, Rows, Tree, Value
 
 OBJECTIVES = ("vanilla", "mean", "symmetric_kl", "ewc")
 STARTS = ("personal", "shared")
@@ -63,7 +63,7 @@ def mean_over(rows: Rows, values: Array) -> Array:
     return jnp.where(rows.mask, values, 0).sum() / jnp.maximum(rows.mask.sum(), 1).astype(jnp.float32)
 
 
-def _hold(objective: str, model: Model, rows: Rows, common: Params) -> Any:
+def _hold(objective: str, model: Model, rows: Rows, common: Params) -> Callable[[Params], Array]:
     """What keeps the weights near the shared ones, to be multiplied by half the strength."""
     if objective == "vanilla":
         return lambda params: jnp.float32(0)
@@ -77,12 +77,16 @@ def _hold(objective: str, model: Model, rows: Rows, common: Params) -> Any:
             ).reshape(leaf.shape[1:]),
             slopes,
         )
-        return lambda params: sum(
-            jax.tree.leaves(jax.tree.map(lambda f, a, b: (f * jnp.square(a - b)).sum(), fisher, params, common))
-        )
+
+        def weighted(params: Params) -> Array:
+            away = jax.tree.map(lambda f, a, b: (f * jnp.square(a - b)).sum(), fisher, params, common)
+            parts: list[Array] = jax.tree.leaves(away)
+            return sum(parts, jnp.float32(0))
+
+        return weighted
 
     def divergences(params: Params) -> Array:
-        def of_example(x: Any) -> Array:
+        def of_example(x: Tree) -> Array:
             ours, theirs = (log_probabilities(model, p, x) for p in (params, common))
             # KL(a|b) + KL(b|a) = sum of (p_a - p_b)(log p_a - log p_b)
             return ((jnp.exp(ours) - jnp.exp(theirs)) * (ours - theirs)).sum()
@@ -92,7 +96,7 @@ def _hold(objective: str, model: Model, rows: Rows, common: Params) -> Any:
     return divergences
 
 
-def log_probabilities(model: Model, params: Params, x: Any) -> Array:
+def log_probabilities(model: Model, params: Params, x: Tree) -> Array:
     """The logarithms of the predicted probabilities of all classes."""
     logits = model.predict(params, x)
     if model.outcome == "binary":

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
 
 from kinfolk.personalize.fine_tune import FineTuneAfterwards
 from kinfolk.personalize.self_select import SelfSelect
 from kinfolk.types import Afterwards
 
-AFTERWARDS: dict[str, Any] = {"fine_tune": FineTuneAfterwards, "self_select": SelfSelect}
+AFTERWARDS: dict[str, type] = {"fine_tune": FineTuneAfterwards, "self_select": SelfSelect}
 
 
-def build(method: str, options: dict[str, Any]) -> Afterwards:
+def build(method: str, options: Mapping[str, object]) -> Afterwards:
     """The step of that name with these options."""
     if method not in AFTERWARDS:
         raise ValueError(f"afterwards={method!r} is not one of {', '.join(AFTERWARDS)}")

@@ -7,9 +7,9 @@ and `flow.py` can find it, count it and look at what went in. It has no derivati
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 
 from kinfolk import trees
-from kinfolk.types import Tree
+from kinfolk.types import Tree, Value
 
 
 class PrivacyError(Exception):
@@ -102,7 +102,7 @@ the numbers of the mechanism (clip, noise, rate), `public` is whatever else it r
 
 
 def release(
-    kind: str, body: Body, meter: Meter, units: Tree, terms: Tree, public: Tree, active: Any = True
+    kind: str, body: Body, meter: Meter, units: Tree, terms: Tree, public: Tree, active: Value = True
 ) -> tuple[Tree, Meter]:
     """The value of `body`, and the meter with one more use.
 
@@ -187,17 +187,19 @@ def _bind(
     return jax.tree.unflatten(jax.tree.structure(shapes), out)
 
 
-def _evaluate(*args: Array, program: Any, **_: Any) -> list[Array]:
+def _evaluate(*args: Array, program: core.ClosedJaxpr, **_: object) -> list[Array]:
     return core.jaxpr_as_fun(program)(*args)
 
 
-def _batch(args: Any, dims: Any, *, program: Any, **_: Any) -> tuple[list[Array], list[int]]:
+def _batch(
+    args: Sequence[Array], dims: Sequence[int | object], *, program: core.ClosedJaxpr, **_: object
+) -> tuple[list[Array], list[int]]:
     axes = [d if isinstance(d, int) else None for d in dims]
     out = jax.vmap(core.jaxpr_as_fun(program), in_axes=axes)(*args)
     return out, [0] * len(out)
 
 
-def _no_derivative(*_: Any, **__: Any) -> NoReturn:
+def _no_derivative(*_: object, **__: object) -> NoReturn:
     raise PrivacyError(
         "a derivative was taken through a release: it would return a raw derivative of the data. "
         "Treat the released value as a constant (jax.lax.stop_gradient on what goes into the gate)."

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpy.typing import ArrayLike
 from scipy import stats
 
 CHUNK = 4096
@@ -104,19 +105,19 @@ class Finding:
         return {key: value for key, value in asdict(self).items() if key not in ("scores", "threshold")}
 
 
-def at_least(hits: Any, runs: int, error: float) -> Any:
+def at_least(hits: ArrayLike, runs: int, error: float) -> np.ndarray:
     """Clopper-Pearson: a probability is at least this, but for a chance of `error`."""
     hits = np.asarray(hits)
     return np.where(hits == 0, 0.0, stats.beta.ppf(error, np.maximum(hits, 1), runs - hits + 1))
 
 
-def at_most(hits: Any, runs: int, error: float) -> Any:
+def at_most(hits: ArrayLike, runs: int, error: float) -> np.ndarray:
     """Clopper-Pearson: a probability is at most this, but for a chance of `error`."""
     hits = np.asarray(hits)
     return np.where(hits == runs, 1.0, stats.beta.ppf(1 - error, hits + 1, np.maximum(runs - hits, 1)))
 
 
-def lower_bound(likely: Any, unlikely: Any, runs: int, delta: float, confidence: float) -> Any:
+def lower_bound(likely: ArrayLike, unlikely: ArrayLike, runs: int, delta: float, confidence: float) -> np.ndarray:
     """Epsilon is at least this, given how often a set fixed beforehand was hit in each world; never below 0.
 
     The permitted error is shared equally by the two probabilities.

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,11 +29,11 @@ from kinfolk.engines.release_counts import count_uses
 from kinfolk.engines.resident import Clients, Plan, State
 from kinfolk.privacy import clipping
 from kinfolk.privacy.choice import NoisyMin
-from kinfolk.privacy.gates import CHOICE
+from kinfolk.privacy.gates import CHOICE, DataGate, Inbox
 from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import Cost, GaussianSum
 from kinfolk.privacy.release import new_meter
-from kinfolk.types import Algorithm, Tree
+from kinfolk.types import Algorithm, Tree, Value
 from kinfolk.verify import covariance_attack
 from kinfolk.verify.attack import Problem, Rule
 from kinfolk.verify.covariance_mechanisms import SECOND_MOMENT, SymmetricGaussian, WishartAsPublished
@@ -61,8 +60,8 @@ FAR = 1e4
 class ZeroOut:
     """An algorithm in which one client's messages are replaced by nothing unless it is `present`."""
 
-    inner: Any
-    present: Any
+    inner: Algorithm
+    present: Value
 
     def init(self, params: Tree, clients: int) -> Tree:
         return self.inner.init(params, clients)
@@ -70,12 +69,12 @@ class ZeroOut:
     def init_client(self, shared: Tree, slot: Array) -> Tree:
         return self.inner.init_client(shared, slot), jnp.where(slot == TARGET, self.present, 1.0)
 
-    def client(self, shared: Tree, personal: Tree, gate: Any) -> Any:
+    def client(self, shared: Tree, personal: Tree, gate: DataGate) -> tuple[Tree, Tree, DataGate]:
         own, factor = personal
         message, own, gate = self.inner.client(shared, own, gate)
         return trees.scale(factor, message), (own, factor), gate
 
-    def server(self, shared: Tree, inbox: Any) -> Any:
+    def server(self, shared: Tree, inbox: Inbox) -> tuple[Tree, Inbox]:
         return self.inner.server(shared, inbox)
 
     def model(self, shared: Tree, personal: Tree) -> Tree:
@@ -91,8 +90,8 @@ class Game:
     terms: Terms
     clients: Clients
     charges: tuple[Charge, ...]
-    start: Callable[[Plan, Any, Array], State] = resident.start
-    step: Callable[[Plan, Any, Terms, Clients, State, Array], State] = resident.one_round
+    start: Callable[[Plan, Algorithm, Array], State] = resident.start
+    step: Callable[[Plan, Algorithm, Terms, Clients, State, Array], State] = resident.one_round
 
     @property
     def claim(self) -> float:
@@ -190,7 +189,7 @@ def observe_run(game: Game, view: str, key: Array, present: Array, noise: Array)
 def _with_noise(terms: Terms, factor: Array) -> Terms:
     """The same terms with all noise multiplied."""
 
-    def changed(mechanism: Any) -> Any:
+    def changed(mechanism: Tree) -> Tree:
         if not hasattr(mechanism, "noise_multiplier"):
             return mechanism
         return replace(mechanism, noise_multiplier=factor * mechanism.noise_multiplier)

@@ -12,15 +12,15 @@ It does not see sensitivities, shapes, Python control flow, the engine's gather 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import numpy as np
 from jax.extend import core
 
 from kinfolk.privacy.release import PrivacyError, release_p
+from kinfolk.types import Tree
 from kinfolk.verify import jaxprs
 
 CLEAN, ROWS, MARKED, KEY, TERMS, COUNTER = "clean", "rows", "marked", "key", "terms", "counter"
@@ -53,22 +53,22 @@ def private(mark: Label) -> bool:
 class Report:
     """What a check found about one traced function."""
 
-    labels: Any = None
+    labels: Tree = None
     """A label for every output, in the output's tree structure."""
-    places: Any = None
+    places: Tree = None
     """The same with the places of inputs that come out untouched."""
     releases: dict[str, int] = field(default_factory=dict)
     """Most releases of each kind that one call can make."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Most scalars in one release of each kind."""
-    bodies: list[tuple[str, str, Any]] = field(default_factory=list)
+    bodies: list[tuple[str, str, Tree]] = field(default_factory=list)
     """Every release's kind, the text of the program inside, and the shapes of its public arguments."""
     violations: list[str] = field(default_factory=list)
     program: str = ""
     """Hash of the traced program."""
 
 
-def check(function: Any, arguments: Sequence[Any], labels: Sequence[Any]) -> Report:
+def check(function: Callable[..., Tree], arguments: Sequence[Tree], labels: Sequence[Tree]) -> Report:
     """Traces `function(*arguments)` and follows the labels of its inputs.
 
     `arguments` may be shapes instead of arrays. `labels` has, per argument, one label or a tree of them that is a
@@ -106,26 +106,26 @@ def _numbered(marks: Sequence[str]) -> list[Label]:
     return labels
 
 
-def _spread(label: Any, argument: Any) -> list[str]:
+def _spread(label: Tree, argument: Tree) -> list[str]:
     """One label per leaf of `argument`, from a prefix tree of labels."""
     if isinstance(label, str):
         return [label] * len(jax.tree.leaves(argument))
     return jax.tree.leaves(jax.tree.map(lambda mark, part: jax.tree.map(lambda _: mark, part), label, argument))
 
 
-def must_be_clean(report: Report, what: str, labels: Any) -> None:
+def must_be_clean(report: Report, what: str, labels: Tree) -> None:
     """Adds a violation if any of `labels` is private."""
     if any(private(mark) for mark in jax.tree.leaves(labels)):
         report.violations.append(f"{what} depends on data other than through a release")
 
 
-def must_be_counters(report: Report, labels: Any) -> None:
+def must_be_counters(report: Report, labels: Tree) -> None:
     """Adds a violation unless all labels are counters that no release has used up."""
     if any(mark != COUNTER for mark in jax.tree.leaves(labels)):
         report.violations.append("the counters that come back are not the latest: use the gate that a query returns")
 
 
-def must_be_handed_on(report: Report, keys: Sequence[Any], numbers: Any) -> None:
+def must_be_handed_on(report: Report, keys: Sequence[object], numbers: Tree) -> None:
     """Adds a violation unless a meter's keys come back untouched, each in its place, and its other numbers clean.
 
     The next round starts from this meter: what is hidden in it now would count as clean then.
@@ -142,18 +142,18 @@ class _Walker:
     spent: set[Label] = field(default_factory=set)
     """Counters that a release has used, or that a loop only lends."""
 
-    def violate(self, equation: Any, text: str) -> None:
+    def violate(self, equation: core.JaxprEqn, text: str) -> None:
         found = f"{text}{jaxprs.place(equation)}"
         if found not in self.report.violations:
             self.report.violations.append(found)
 
-    def walk(self, closed: Any, marks: Sequence[Label]) -> tuple[list[Label], dict[str, int]]:
+    def walk(self, closed: core.ClosedJaxpr, marks: Sequence[Label]) -> tuple[list[Label], dict[str, int]]:
         """Labels of the outputs of a closed program, and the releases it makes."""
         jaxpr = closed.jaxpr
-        known: dict[Any, Label] = dict(zip(jaxpr.invars, marks, strict=True))
+        known: dict[core.Var, Label] = dict(zip(jaxpr.invars, marks, strict=True))
         known.update(dict.fromkeys(jaxpr.constvars, MARKED))
 
-        def read(atom: Any) -> Label:
+        def read(atom: core.Var | core.Literal) -> Label:
             if isinstance(atom, core.Literal):
                 return CLEAN if getattr(atom.val, "ndim", 0) == 0 else MARKED
             return known[atom]
@@ -165,7 +165,7 @@ class _Walker:
             _add(total, releases)
         return [read(atom) for atom in jaxpr.outvars], total
 
-    def step(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
+    def step(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         name, outputs = equation.primitive.name, len(equation.outvars)
         if equation.primitive is release_p:
             return self.release(equation, marks)
@@ -190,7 +190,7 @@ class _Walker:
         frozen = any(closed.consts for closed in jaxprs.held(equation))
         return [MARKED if frozen else _mixed(marks)] * outputs, {}
 
-    def release(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
+    def release(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         keys, counter, units, terms, public = _split(marks, equation.params["sizes"])
         kind, before = equation.params["kind"], len(self.report.violations)
         tape = [mark for mark in keys[2:] if not (isinstance(mark, Place) and mark.label == KEY and mark.number > 1)]
@@ -208,12 +208,12 @@ class _Walker:
             self.violate(equation, problem)
         self.spent.add(counter[0])
         ok = len(self.report.violations) == before
-        size = sum(variable.aval.size for variable in equation.outvars[1:])
+        size = sum(jaxprs.aval(variable).size for variable in equation.outvars[1:])
         self.report.sizes[kind] = max(size, self.report.sizes.get(kind, 0))
         self.report.bodies.append((kind, jaxprs.text(equation.params["program"]), jaxprs.public_shapes(equation)))
         return [Token(), *[CLEAN if ok else MARKED] * (len(equation.outvars) - 1)], {kind: 1}
 
-    def scan(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
+    def scan(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         constants, carried = jaxprs.scan_sizes(equation.params)
         fixed = [CLEAN if isinstance(mark, Token) else mark for mark in marks[:constants]]  # the same in every turn
         carry = self.handed_over(marks[constants : constants + carried])
@@ -250,7 +250,7 @@ class _Walker:
         """Labels for a reader, without tokens and places."""
         return [_kind_of(mark) for mark in self.plain_once(marks)]
 
-    def loop(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
+    def loop(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         p = equation.params
         if jaxprs.has_release(p["body_jaxpr"]) or jaxprs.has_release(p["cond_jaxpr"]):
             self.violate(equation, "a release inside a while loop cannot be counted: use scan with an `active` flag")
@@ -266,7 +266,7 @@ class _Walker:
             carry = joined
         return carry, {}
 
-    def branches(self, equation: Any, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
+    def branches(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         index, rest = marks[0], self.plain_once(marks[1:])
         lent: dict[Label, Label] = {mark: Token() for mark in rest if isinstance(mark, Token)}
         before, results, spent = set(self.spent), [], set(self.spent)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import cast
 
 import jax
+from jax.core import ShapedArray
 from jax.extend import core
 
 from kinfolk.privacy.release import release_p
+from kinfolk.types import Tree
 
 CALLS = (
     "jit",
@@ -26,12 +29,12 @@ REFUSED = ("custom_vmap_call", "custom_partitioning", "run_state")
 """Equations that may do something else when they are vectorised or compiled than what is traced."""
 
 
-def text(closed: Any) -> str:
+def text(closed: core.ClosedJaxpr) -> str:
     """A traced program as text, without addresses in memory."""
     return re.sub(r" at 0x[0-9a-f]+", "", str(closed))
 
 
-def held(equation: Any) -> list[Any]:
+def held(equation: core.JaxprEqn) -> list[core.ClosedJaxpr]:
     """Programs held by an equation, closed; an open one has no constants."""
     found = []
     for value in jax.tree.leaves(tuple(equation.params.values()), is_leaf=_is_program):
@@ -42,18 +45,18 @@ def held(equation: Any) -> list[Any]:
     return found
 
 
-def _is_program(value: Any) -> bool:
+def _is_program(value: object) -> bool:
     return isinstance(value, core.ClosedJaxpr | core.Jaxpr)
 
 
-def has_release(closed: Any) -> bool:
+def has_release(closed: core.ClosedJaxpr) -> bool:
     return any(
         equation.primitive is release_p or any(has_release(inner) for inner in held(equation))
         for equation in closed.jaxpr.eqns
     )
 
 
-def problems_inside(closed: Any) -> list[str]:
+def problems_inside(closed: core.ClosedJaxpr) -> list[str]:
     """What may not stand inside a release: constants (perhaps frozen data), callbacks, another release."""
     problems = ["a release closes over a constant array, which may be data"] if closed.consts else []
     for equation in closed.jaxpr.eqns:
@@ -69,13 +72,13 @@ def problems_inside(closed: Any) -> list[str]:
     return list(dict.fromkeys(problems))
 
 
-def has_reference(equation: Any) -> bool:
+def has_reference(equation: core.JaxprEqn) -> bool:
     """Whether an equation reads or writes a mutable array."""
     atoms = (*equation.invars, *equation.outvars)
     return any("Ref" in type(getattr(atom, "aval", None)).__name__ for atom in atoms)
 
 
-def scan_sizes(params: Any) -> tuple[int, int]:
+def scan_sizes(params: Mapping[str, Tree]) -> tuple[int, int]:
     """How many inputs of a scan are constants, and how many are carried."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
@@ -83,14 +86,19 @@ def scan_sizes(params: Any) -> tuple[int, int]:
     return len(list(constants.vals)), len(list(carried.vals))
 
 
-def public_shapes(equation: Any) -> Any:
+def aval(atom: core.Var | core.Literal) -> ShapedArray:
+    """The shape and type of an equation's input or output; only arrays come here."""
+    return cast(ShapedArray, atom.aval)
+
+
+def public_shapes(equation: core.JaxprEqn) -> Tree:
     begin, count = sum(equation.params["sizes"][:-1]), equation.params["sizes"][-1]
-    avals = [atom.aval for atom in equation.invars[begin : begin + count]]
-    shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type) for aval in avals]
+    avals = [aval(atom) for atom in equation.invars[begin : begin + count]]
+    shapes = [jax.ShapeDtypeStruct(own.shape, own.dtype, weak_type=own.weak_type) for own in avals]
     return jax.tree.unflatten(equation.params["form"], shapes)
 
 
-def place(equation: Any) -> str:
+def place(equation: core.JaxprEqn) -> str:
     """Where in the user's code an equation comes from, as ' (file:line in function)'."""
     traceback = getattr(equation.source_info, "traceback", None)
     for frame in traceback.frames if traceback else ():

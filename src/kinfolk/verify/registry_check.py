@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -37,9 +37,19 @@ def small_rows(features: int, length: int = 5) -> Rows:
     return Rows(shape((length, features), jnp.float32), shape((length,), jnp.float32), shape((length,), bool))
 
 
-def check_registry(features: int = 3, steps: int = 4) -> list[dict[str, Any]]:
+class RegistryRow(TypedDict):
+    """What the flow check found about one algorithm at one level."""
+
+    method: str
+    level: str
+    releases: dict[str, int]
+    violations: list[str]
+    program: str
+
+
+def check_registry(features: int = 3, steps: int = 4) -> list[RegistryRow]:
     """One row per algorithm and level, with what it releases and what is wrong."""
-    rows = []
+    rows: list[RegistryRow] = []
     for name, entry in REGISTRY.items():
         for level in entry.levels:
             found = check_round(

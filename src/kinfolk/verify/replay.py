@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ from kinfolk.engines import resident
 from kinfolk.engines.resident import Clients, Plan, State
 from kinfolk.privacy.levels import CLEAN, DATA_KINDS, INBOX_KINDS, Terms
 from kinfolk.privacy.release import Tape
-from kinfolk.types import Algorithm
+from kinfolk.types import Algorithm, Tree
 
 Step = Callable[[Plan, Algorithm, Terms, Clients, State, Array], State]
 
@@ -89,10 +88,10 @@ def _unlike_recording(plan: Plan, recorded: State, replayed: State) -> list[str]
     return [] if close else ["the replay does not follow the recording"]
 
 
-def _rows(tree: Any, which: np.ndarray) -> Any:
+def _rows(tree: Tree, which: np.ndarray) -> Tree:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[which], tree)
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: Tree, b: Tree) -> bool:
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     return all(np.array_equal(x, y, equal_nan=True) for x, y in pairs)
