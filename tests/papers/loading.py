@@ -1,16 +1,9 @@
-"""Benchmarks as modules, for tests that run a small part of them."""
+"""Data that is too large to come with the project."""
 
-import importlib
 import os
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-
-
-def benchmark(name: str) -> ModuleType:
-    """The study of that name."""
-    return importlib.import_module(f"benchmarks.studies.{name}.run")
 
 
 def need(file: str) -> None:

@@ -5,11 +5,12 @@ from dataclasses import replace
 import jax.numpy as jnp
 import pytest
 
+from benchmarks.studies.client_level import run as study
 from kinfolk.data.choice import DataChoice
 from kinfolk.privacy.levels import client_level
 from kinfolk.training.build import as_sweep
 from kinfolk.training.evaluate import gains
-from tests.papers.loading import benchmark, need
+from tests.papers.loading import need
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:delta")]
 
@@ -17,7 +18,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:delta")]
 @pytest.mark.parametrize(("epsilon", "test_share"), [(1.0, 0.2), (4.0, 0.2), (4.0, 0.9)])
 def test_self_selection(epsilon: float, test_share: float) -> None:
     need("school.npz")
-    study = benchmark("client_level")
     level = client_level(epsilon, study.DELTA, clip=study.CLIP)
     data = DataChoice("school", "as_published", test_share)
     job = study.job_for("mean_regularized", {"solved": True, "strength": 0.1}, level, data)
@@ -37,7 +37,6 @@ def test_self_selection(epsilon: float, test_share: float) -> None:
 
 def test_plain_privacy_for_all_models_is_useless_and_joint_privacy_is_not() -> None:
     need("school.npz")
-    study = benchmark("client_level")
     level, data = client_level(4.0, study.DELTA, clip=study.CLIP), DataChoice("school", "as_published")
     plain, joint = (
         study.pooled(job, study.errors_of(job, *study.trained(job))).mean()

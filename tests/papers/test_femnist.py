@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.papers.loading import benchmark, need
+from benchmarks.studies.femnist import run as study
+from tests.papers.loading import need
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:delta")]
 
@@ -13,7 +14,6 @@ def test_noise_ruins_one_model_for_all_and_fine_tuning_makes_it_useful(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need("femnist.npz")
-    study = benchmark("femnist")
     monkeypatch.setattr(study.Study, "select", lambda self, seed: None)
     rows = study.quick(tmp_path)["rows"]
     trained = {(r["method"], r["epsilon"]): r["by_seed"][0]["mean"] for r in rows if r["part"] == "figure"}

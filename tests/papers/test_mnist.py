@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.papers.loading import benchmark, need
+from benchmarks.studies.mnist import run as mnist
+from tests.papers.loading import need
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:delta")]
 
 
 def test_models_of_ones_own_beat_one_model_for_all_rotations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need("mnist.npz")
-    mnist = benchmark("mnist")
     chosen = {name: mnist.methods(mnist.QUICK)[name] for name in ("local", "FedAvg", "mean-regularised, strength 1")}
     monkeypatch.setattr(mnist, "methods", lambda setting: chosen)
     setting = mnist.replace(mnist.QUICK, masks=(0,))

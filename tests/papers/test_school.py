@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.papers.loading import benchmark
+from benchmarks.studies.school import run as school
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ BETTER = {("bounds", "local"): 0.06}
 @pytest.mark.parametrize("scaling", EXPECTED)
 @pytest.mark.usefixtures("school_data")
 def test_school_at_epsilon_6(scaling: str) -> None:
-    result = benchmark("school").measure(scaling, 6.0, 201, 5)
+    result = school.measure(scaling, 6.0, 201, 5)
     for name, expected in EXPECTED[scaling].items():
         tolerance = max(0.0004, 0.03 * expected)
         lowest = expected - max(tolerance, BETTER.get((scaling, name), 0) * expected)

@@ -1,4 +1,4 @@
-"""The methods that `covariance.py` compares, on repetitions stacked along a leading axis.
+"""The methods that are compared, on repetitions stacked along a leading axis.
 
 Settings are searched on repetitions of their own (other data, other noise): not private, and said so in the results.
 """

@@ -1,4 +1,4 @@
-"""The runs behind `femnist.py`, in order of importance, until the time is up. Needs jax and numpy only.
+"""The runs behind `run.py`, in order of importance, until the time is up. Needs jax and numpy only.
 
 What the results' file already has is not measured again, so that the study can be done in several sittings.
 """

@@ -1,0 +1,185 @@
+"""The study's figures: curves of all methods, written to docs/pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.studies.covariance import methods, picture
+from benchmarks.studies.covariance.data import (
+    EPSILONS,
+    PATTERNS,
+    RIDGE,
+    SEARCH_SEED,
+    delta_for,
+    found_settings,
+    iterative,
+    school_rows,
+    synthetic,
+)
+from benchmarks.studies.covariance.methods import Repetitions
+from kinfolk.report import line_chart
+from kinfolk.verify.covariance_iterative import Iterative
+
+PICTURES = Path(__file__).parents[3] / "docs" / "pictures"
+
+
+def schedule(repetitions: int) -> dict[str, Any]:
+    """Figure 4: how the budget is divided over rounds, 1/z_t growing like t^power, with and without acceleration."""
+    powers, rounds, result = (-1.0, -0.5, 0.0, 0.4, 1.0, 2.0), 10, {}
+    for pattern in PATTERNS:
+        data = synthetic(pattern, repetitions)
+        found = found_settings(pattern, "gaussian", 10.0) | {"rounds": rounds}
+        for accelerated in (False, True):
+            base = replace(iterative(pattern), accelerated=accelerated)
+            curve = []
+            for power in powers:
+                weights = np.arange(1, rounds + 1) ** power
+                fit = methods.fit_iterative(base, found, 10.0, 5.4e-4, RIDGE, weights)
+                curve.append(float(methods.errors(data, fit).mean()))
+            result[f"{pattern}, {'accelerated' if accelerated else 'plain'}"] = curve
+    x = [float(np.exp(power)) for power in powers]
+    draw(
+        "covariance_schedule",
+        "Figure 4: budget schedules, epsilon 10, 10 rounds, sound noise",
+        "e^power, 1/z_t growing like t^power",
+        x,
+        result,
+    )
+    return {"powers": powers, "rounds": rounds, "epsilon": 10.0, "repetitions": repetitions, "curves": result}
+
+
+def privacy(repetitions: int) -> dict[str, Any]:
+    """Figure 6: error against epsilon, for all methods."""
+    result: dict[str, Any] = {"epsilons": EPSILONS, "repetitions": repetitions}
+    for pattern in PATTERNS:
+        data, trial = synthetic(pattern, repetitions), synthetic(pattern, 3, SEARCH_SEED)
+
+        def setting(epsilon: float, pattern: str = pattern) -> dict[str, float]:
+            return found_settings(pattern, "gaussian", epsilon)
+
+        curves = compare(
+            data, trial, pattern, RIDGE, 30, 30, lambda ridge, pattern=pattern: iterative(pattern), setting
+        )
+        result[pattern] = curves
+        draw(
+            f"covariance_privacy_{pattern}",
+            f"Figure 6: error and epsilon, {pattern.replace('_', '-')}, sound noise",
+            "epsilon",
+            EPSILONS,
+            curves,
+        )
+    return result
+
+
+def compare(
+    data: Repetitions,
+    trial: Repetitions,
+    pattern: str,
+    ridge: float,
+    least: int,
+    most: int,
+    base: Callable[[float], Iterative],
+    setting: Callable[[float], dict[str, float]],
+) -> dict[str, list[float]]:
+    """Mean errors of all methods over EPSILONS; those without privacy are flat."""
+    delta, curves = delta_for(data.clients), {}
+
+    def flat(name: str, fit: methods.Fit) -> None:
+        curves[name] = [float(methods.errors(data, fit).mean())] * len(EPSILONS)
+
+    flat("single-task l2", methods.fit_alone(ridge))
+    flat("single-task l1", methods.fit_lasso(methods.search(trial, methods.fit_lasso, (0.01, 0.03, 0.1))))
+    shared = methods.fit_trace if pattern == "low_rank" else methods.fit_groups
+    flat("non-private proximal", shared(methods.search(trial.only(2), shared, (0.3, 1.0, 3.0))))
+    strength = methods.search(trial.only(2), methods.fit_relationship, (0.001, 0.01, 0.1))
+    flat("MTRL (non-private)", methods.fit_relationship(strength))
+    private: dict[str, Callable[[float], methods.Fit]] = {
+        "one-shot": lambda e: methods.fit_one_shot(e, delta, ridge, pattern),
+        "DP-MTRL, group privacy": lambda e: methods.fit_relationship(
+            strength, methods.relationship_noise(e, delta, most, ridge)
+        ),
+        "DP-AGGR, group privacy": lambda e: methods.fit_averaged(
+            ridge, methods.averaged_noise(e, delta, least, most, data.clients, ridge)
+        ),
+    }
+    if pattern == "group_sparse":
+        private["one-shot, Laplace"] = lambda e: methods.fit_one_shot(e, delta, ridge, pattern, True)
+    for name, make in private.items():
+        curves[name] = [float(methods.errors(data, make(epsilon)).mean()) for epsilon in EPSILONS]
+    curves["iterative"] = []
+    for epsilon in EPSILONS:
+        fit = methods.fit_iterative(base(ridge), setting(epsilon), epsilon, delta, ridge)
+        curves["iterative"].append(float(methods.errors(data, fit).mean()))
+    return curves
+
+
+def tasks(repetitions: int) -> dict[str, Any]:
+    """Figure 7: error against the number of tasks, at epsilon 1."""
+    counts, result = (20, 40, 80, 160, 320, 640), {"repetitions": repetitions, "epsilon": 1.0}
+    for pattern in PATTERNS:
+        curves: dict[str, list[float]] = {"single-task l2": [], "one-shot": [], "iterative": []}
+        for clients in counts:
+            data, delta = synthetic(pattern, repetitions, 0, clients), delta_for(clients)
+            found = found_settings(pattern, "gaussian", 1.0)
+            fits = {
+                "single-task l2": methods.fit_alone(RIDGE),
+                "one-shot": methods.fit_one_shot(1.0, delta, RIDGE, pattern),
+                "iterative": methods.fit_iterative(iterative(pattern), found, 1.0, delta, RIDGE),
+            }
+            for name, fit in fits.items():
+                curves[name].append(float(methods.errors(data, fit).mean()))
+        result[pattern] = curves
+        draw(
+            f"covariance_tasks_{pattern}",
+            f"Figure 7: error and number of tasks, {pattern}, epsilon 1, sound noise",
+            "number of tasks",
+            counts,
+            curves,
+        )
+    return result | {"counts": counts}
+
+
+def school_part(repetitions: int) -> dict[str, Any]:
+    """School with 30 % and 10 % training rows: nMSE against epsilon for all methods."""
+    result: dict[str, Any] = {"epsilons": EPSILONS, "repetitions": repetitions}
+    for fraction in (0.3, 0.1):
+        data = school_rows(fraction, range(repetitions))
+        trial = school_rows(fraction, range(SEARCH_SEED, SEARCH_SEED + 2))
+        ridge = methods.search(trial, methods.fit_alone, (0.1, 0.3, 1.0, 3.0))
+        sizes = np.asarray(data.mask[0].sum(axis=1))
+        base = Iterative(step_size=1.0, ridge=ridge / float(sizes.mean()))
+
+        def setting(epsilon: float, trial: Repetitions = trial, base: Iterative = base, ridge: float = ridge) -> Any:
+            return methods.search_iterative(trial, base, epsilon, delta_for(139), ridge, (1, 3))
+
+        sides = int(sizes.min()), int(sizes.max())
+        curves = compare(data, trial, "low_rank", ridge, *sides, lambda _, base=base: base, setting)
+        result[f"{fraction:.0%}"] = {"ridge": ridge, "curves": curves}
+        draw(
+            f"covariance_school_{fraction * 100:.0f}",
+            f"School, {fraction:.0%} of the rows for training",
+            "epsilon",
+            EPSILONS,
+            curves,
+        )
+    return result
+
+
+def support_picture(repetitions: int) -> dict[str, Any]:
+    """The picture of why the published noise is not private."""
+    del repetitions
+    (PICTURES / "covariance_support.svg").write_text(picture.supports())
+    return {}
+
+
+def draw(name: str, title: str, across: str, x: Any, curves: dict[str, list[float]]) -> None:
+    """Curves on logarithmic axes; what is far off is cut at twenty times the median."""
+    most = 20 * float(np.median([value for curve in curves.values() for value in curve]))
+    series = {key: [(a, min(b, most)) for a, b in zip(x, curve, strict=True)] for key, curve in curves.items()}
+    svg = line_chart.lines(title, series, across, "test error / variance", log_across=True, log_up=True)
+    (PICTURES / f"{name}.svg").write_text(svg)
