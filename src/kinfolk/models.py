@@ -21,12 +21,17 @@ from kinfolk.types import Model, Params, Tree
 
 @dataclass(frozen=True)
 class Dense:
+    """A layer of weights and a bias."""
+
     inputs: int
+    """Values of an example that come in."""
     outputs: int
+    """Values that go out."""
     start: str = "scaled"
     """`scaled`: normal with variance 1/inputs; `zeros`: what a convex model starts from."""
 
     def init(self, key: Array) -> Params:
+        """Weights to begin with, from a random `key`; no data are looked at."""
         shape = (self.inputs, self.outputs)
         if self.start == "zeros":
             weights = jnp.zeros(shape, jnp.float32)
@@ -35,6 +40,7 @@ class Dense:
         return {"weights": weights, "bias": jnp.zeros(self.outputs, jnp.float32)}
 
     def apply(self, params: Params, x: Array) -> Array:
+        """The layer's output for one example `x`, with weights `params`."""
         out = x @ params["weights"]
         return out + jnp.broadcast_to(params["bias"], out.shape)
 
@@ -47,17 +53,25 @@ class Sparse:
     """
 
     inputs: int
+    """Features, most of which are 0 in an example."""
     outputs: int
+    """Values that go out."""
     start: str = "zeros"
+    """As for `Dense`."""
 
     def init(self, key: Array) -> Params:
+        """Weights to begin with, from a random `key`; no data are looked at."""
         return Dense(self.inputs, self.outputs, self.start).init(key)
 
     def places(self, x: Tree) -> Array:
-        """The example's indices, those that are out of range moved to the border."""
+        """The example's indices, those that are out of range moved to the border.
+
+        `x`: one example, as `indices` and `values`.
+        """
         return jnp.clip(x["indices"], 0, self.inputs - 1)
 
     def apply(self, params: Params, x: Tree) -> Array:
+        """The layer's output for one example `x`, with weights `params`."""
         return x["values"] @ params["weights"][self.places(x)] + params["bias"]
 
 
@@ -66,17 +80,25 @@ class Conv:
     """A convolution as patches and one matrix product: `lax.conv` inside loops is far slower on CPU."""
 
     inputs: int
+    """Channels of the image that come in."""
     outputs: int
+    """Channels that go out."""
     width: int
+    """Width of the square kernel, in pixels."""
     padding: str = "VALID"
+    """`VALID` (none) or `SAME` (the image keeps its size)."""
 
     def init(self, key: Array) -> Params:
+        """Weights to begin with, from a random `key`; no data are looked at."""
         fan_in = self.width * self.width * self.inputs
         weights = jax.random.normal(key, (fan_in, self.outputs), jnp.float32) / jnp.sqrt(jnp.float32(fan_in))
         return {"weights": weights, "bias": jnp.zeros(self.outputs, jnp.float32)}
 
     def patches(self, x: Array) -> Array:
-        """All patches of an image of shape (height, width, channels), as rows of width * width * channels values."""
+        """All patches of an image of shape (height, width, channels), as rows of width * width * channels values.
+
+        `x`: the image.
+        """
         if self.padding == "SAME":
             before = (self.width - 1) // 2
             x = jnp.pad(x, ((before, self.width - 1 - before),) * 2 + ((0, 0),))
@@ -85,16 +107,21 @@ class Conv:
         return jnp.concatenate(shifted, axis=-1)
 
     def apply(self, params: Params, x: Array) -> Array:
+        """The layer's output for one example `x`, with weights `params`."""
         out = self.patches(x) @ params["weights"]
         return out + jnp.broadcast_to(params["bias"], out.shape)
 
 
 @dataclass(frozen=True)
 class Relu:
+    """Negative values become 0."""
+
     def init(self, key: Array) -> Params:
+        """Nothing: this layer has no weights, and leaves its `key` unused."""
         return {}
 
     def apply(self, params: Params, x: Array) -> Array:
+        """The layer's output for one example `x`, with weights `params`."""
         return jnp.maximum(x, 0)
 
 
@@ -105,9 +132,11 @@ class MaxPool:
     width: int = 2
 
     def init(self, key: Array) -> Params:
+        """Nothing: this layer has no weights, and leaves its `key` unused."""
         return {}
 
     def apply(self, params: Params, x: Array) -> Array:
+        """The layer's output for one example `x`, with weights `params`."""
         rows, columns = (side // self.width for side in x.shape[:2])
         x = x[: rows * self.width, : columns * self.width]
         return x.reshape(rows, self.width, columns, self.width, x.shape[2]).max(axis=(1, 3))
@@ -115,10 +144,14 @@ class MaxPool:
 
 @dataclass(frozen=True)
 class Flatten:
+    """An image as one long row of values."""
+
     def init(self, key: Array) -> Params:
+        """Nothing: this layer has no weights, and leaves its `key` unused."""
         return {}
 
     def apply(self, params: Params, x: Array) -> Array:
+        """The layer's output for one example `x`, with weights `params`."""
         return x.reshape(-1)
 
 
@@ -126,16 +159,23 @@ Layer = Dense | Sparse | Conv | Relu | MaxPool | Flatten
 
 
 def squared_error(output: Array, y: Array) -> Array:
+    """Half the squared difference of `output` and target `y`."""
     return 0.5 * jnp.square(output - y)
 
 
 def binary_loss(output: Array, y: Array) -> Array:
-    """Cross-entropy of a logit against a label in {0, 1}."""
+    """Cross-entropy of a logit against a label in {0, 1}.
+
+    `output`: the logit. `y`: the label.
+    """
     return jax.nn.softplus(output) - y.astype(output.dtype) * output
 
 
 def class_loss(output: Array, y: Array) -> Array:
-    """Cross-entropy of logits against a class number."""
+    """Cross-entropy of logits against a class number.
+
+    `output`: a vector of logits. `y`: the number of the right class.
+    """
     return jax.nn.logsumexp(output) - output[y]
 
 
@@ -150,6 +190,8 @@ def from_functions(init: Callable[[Array], Params], apply: Callable[[Params, Tre
     """Bring your own `init(key)` and `apply(params, x)`, both for one example.
 
     `apply` returns a scalar for outcomes `number` and `binary` (a logit), a vector of logits for `classes`.
+
+    `outcome`: `number`, `binary` or `classes`; it decides the loss.
     """
     if outcome not in LOSSES:
         raise ValueError(f"outcome={outcome!r} is not one of {sorted(LOSSES)}")
@@ -162,6 +204,8 @@ def sequential(layers: tuple[Layer, ...], outcome: str) -> Model:
     """A model that applies its layers in order; the parameters are a tuple with one entry per layer.
 
     Equal layers give the same object, so that a program compiled for one is found again for the other.
+
+    `layers`: in order. `outcome`: `number` (regression), `binary` (labels 0 and 1) or `classes`.
     """
 
     def init(key: Array) -> Params:
@@ -180,30 +224,41 @@ def sequential(layers: tuple[Layer, ...], outcome: str) -> Model:
 
 
 def linear(features: int) -> Model:
+    """Linear regression on `features` numbers, with a bias."""
     return sequential((Dense(features, 1, "zeros"),), "number")
 
 
 def logistic(features: int) -> Model:
+    """Logistic regression on `features` numbers, for labels 0 and 1."""
     return sequential((Dense(features, 1, "zeros"),), "binary")
 
 
 def softmax(features: int, classes: int) -> Model:
+    """Logistic regression on `features` numbers, for `classes` classes."""
     return sequential((Dense(features, classes, "zeros"),), "classes")
 
 
 def sparse_linear(features: int) -> Model:
+    """Like `linear`, for sparse rows of `features` numbers."""
     return sequential((Sparse(features, 1),), "number")
 
 
 def sparse_logistic(features: int) -> Model:
+    """Like `logistic`, for sparse rows of `features` numbers."""
     return sequential((Sparse(features, 1),), "binary")
 
 
 def sparse_softmax(features: int, classes: int) -> Model:
+    """Like `softmax`, for sparse rows of `features` numbers and `classes` classes."""
     return sequential((Sparse(features, classes),), "classes")
 
 
 def mlp(features: int, outputs: int, hidden: tuple[int, ...] = (64,), outcome: str = "classes") -> Model:
+    """Dense layers with ReLU between them.
+
+    `features`: numbers of one example. `outputs`: values at the end: the classes, or 1. `hidden`: widths of the layers
+    between. `outcome`: `number` (regression), `binary` (labels 0 and 1) or `classes`.
+    """
     widths = (features, *hidden)
     layers: list[Layer] = []
     for before, after in itertools.pairwise(widths):
@@ -220,7 +275,11 @@ def cnn(
     padding: str = "VALID",
     hidden: tuple[int, ...] = (),
 ) -> Model:
-    """Convolutions of `width`, each followed by 2x2 pooling, then dense layers, on square images."""
+    """Convolutions of `width`, each followed by 2x2 pooling, then dense layers, on square images.
+
+    `side`: of the image, in pixels. `classes`: to tell apart. `channels`: of each convolution. `inputs`: channels of
+    the image. `padding`: `VALID` or `SAME`. `hidden`: widths of dense layers before the last.
+    """
     layers: list[Layer] = []
     for outputs in channels:
         layers += [Conv(inputs, outputs, width, padding), Relu(), MaxPool(2)]
@@ -232,17 +291,26 @@ def cnn(
 
 
 def cnn_paper(side: int, classes: int, inputs: int = 1) -> Model:
-    """What Hu, Wu and Smith train on FEMNIST: 115 646 weights there."""
+    """What Hu, Wu and Smith train on FEMNIST: 115 646 weights there.
+
+    `side`: of the image, in pixels. `classes`: to tell apart. `inputs`: channels of the image.
+    """
     return cnn(side, classes, (32, 64), 5, inputs)
 
 
 def cnn_leaf(side: int, classes: int, inputs: int = 1) -> Model:
-    """LEAF's network for FEMNIST: padded convolutions and 512 hidden units, 1 690 046 weights there."""
+    """LEAF's network for FEMNIST: padded convolutions and 512 hidden units, 1 690 046 weights there.
+
+    `side`: of the image, in pixels. `classes`: to tell apart. `inputs`: channels of the image.
+    """
     return cnn(side, classes, (32, 64), 5, inputs, "SAME", (512,))
 
 
 def cnn_small(side: int, classes: int, inputs: int = 1) -> Model:
-    """A network that compiles and runs in no time, for tests."""
+    """A network that compiles and runs in no time, for tests.
+
+    `side`: of the image, in pixels. `classes`: to tell apart. `inputs`: channels of the image.
+    """
     return cnn(side, classes, (4, 8), 3, inputs)
 
 
@@ -251,7 +319,10 @@ NETWORKS = {"cnn_paper": cnn_paper, "cnn_leaf": cnn_leaf, "cnn_small": cnn_small
 
 
 def error(model: Model, output: Array, y: Array) -> Array:
-    """One example's error: squared for numbers, 0 or 1 for labels."""
+    """One example's error: squared for numbers, 0 or 1 for labels.
+
+    `model`: it decides which error. `output`: its prediction. `y`: the target.
+    """
     if model.outcome == "number":
         return jnp.square(output - y)
     guess = output > 0 if model.outcome == "binary" else jnp.argmax(output)

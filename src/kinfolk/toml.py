@@ -19,6 +19,8 @@ def from_toml(text: str, kind: type) -> Any:
     """The dataclass of this kind that a TOML text describes.
 
     An unknown key is an error that names the nearest valid one.
+
+    `text`: the TOML. `kind`: a dataclass.
     """
     try:
         values = tomllib.loads(text)
@@ -64,7 +66,10 @@ def _dotted(where: str, key: str) -> str:
 
 
 def to_toml(record: Any) -> str:
-    """A dataclass as TOML, every value written out except those that are None."""
+    """A dataclass as TOML, every value written out except those that are None.
+
+    `record`: the dataclass's instance.
+    """
     return "\n".join(_tables(record, "")) + "\n"
 
 

@@ -55,6 +55,8 @@ def epsilon(charges: Iterable[Charge], delta: float, *, adaptive: bool = False) 
     `adaptive`: later costs were chosen after seeing earlier releases (a second run, say). Then the value is that of a
     Renyi odometer, which holds at any time and for any such choice; otherwise the tighter privacy-loss distribution.
 
+    `charges`: pairs of a cost and how often it was paid. `delta`: at which epsilon is computed.
+
     >>> round(epsilon([(Cost("gaussian", 1.0, 0.01), 1000)], 1e-5), 2)
     1.83
     """
@@ -286,6 +288,8 @@ def capacity(size: int, rate: float, uses: int, delta: float) -> int:
 
 def default_delta(size: int) -> float:
     """min(1e-5, size^-1.1): well below one over the number of protected units.
+
+    `size`: how many units are protected.
 
     >>> default_delta(1000)
     1e-05

@@ -38,18 +38,27 @@ class Line:
     """One charge: a party paid `cost` `uses` times, in these rounds of a run."""
 
     party: str
+    """Who pays: a client's id, or the aggregator."""
     data: str
     """The data set's name, given by its owner."""
     unit: str
+    """What is protected, in words (`levels.UNITS`)."""
     kind: str
+    """The kind of release, such as `gradient`."""
     cost: Cost
     uses: int
     run: str
+    """The run's name."""
     rounds: tuple[int, int]
+    """First and last round that this pays for."""
     noise: str
+    """Where the noise comes from: SIMULATED or RELEASED."""
     time: str = ""
+    """When the process opened the ledger."""
     previous: str = ""
+    """Hash of the line before."""
     version: int = VERSION
+    """The version of this format."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +66,16 @@ class Allowance:
     """What one party may spend: the budget, and the charges a run has planned against it."""
 
     epsilon: float
+    """The most it may reach."""
     delta: float
+    """The delta at which that is computed."""
 
 
 class Ledger:
     """A ledger file, opened for one process. Use it as a context manager.
 
-    `wait`: for how many seconds another process may still have it open, such as one that was just stopped.
+    `path`: the file; made if it is not there. `wait`: for how many seconds another process may still have it open, such
+    as one that was just stopped.
     """
 
     def __init__(self, path: Path, wait: float = 0.0) -> None:
@@ -120,7 +132,10 @@ class Ledger:
         return lines, last
 
     def charge(self, lines: Iterable[Line]) -> None:
-        """Appends lines, all or none, and returns when they are on disk."""
+        """Appends lines, all or none, and returns when they are on disk.
+
+        `lines`: what is paid; those without uses are left out.
+        """
         chained, last, text = [], self._last, b""
         for line in lines:
             if not line.uses:
@@ -153,7 +168,11 @@ class Ledger:
             self._file.close()
 
     def about(self, data: str, unit: str, relation: str) -> list[Line]:
-        """The lines on a data set that protect the same unit under the same neighbour relation: these compose."""
+        """The lines on a data set that protect the same unit under the same neighbour relation: these compose.
+
+        `data`: the data set's name. `unit`: what is protected, in words (`levels.UNITS`). `relation`: which data sets
+        are neighbours, `zero_out` or `replace_one`.
+        """
         return [x for x in self.lines if (x.data, x.unit, x.cost.relation) == (data, unit, relation)]
 
     def epsilon(
@@ -165,7 +184,11 @@ class Ledger:
         planned: Iterable[tuple[str, Cost, int]] = (),
         relation: str = "zero_out",
     ) -> float:
-        """What a party has spent, and would have spent after `planned` charges."""
+        """What a party has spent, and would have spent after `planned` charges.
+
+        `party`: whose account. `data`: the data set's name. `unit`: what is protected, in words (`levels.UNITS`).
+        `delta`: at which epsilon is computed. `relation`: which data sets are neighbours, `zero_out` or `replace_one`.
+        """
         spent = [(x.run, x.cost, x.uses) for x in self.about(data, unit, relation) if x.party == party]
         charges = [*spent, *planned]
         several_runs = len({run for run, _, _ in charges}) > 1
@@ -174,7 +197,11 @@ class Ledger:
     def require(
         self, data: str, unit: str, planned: Mapping[str, list[tuple[str, Cost, int]]], budgets: Mapping[str, Allowance]
     ) -> None:
-        """Refuses planned charges that would take a party beyond its budget, before anything is spent."""
+        """Refuses planned charges that would take a party beyond its budget, before anything is spent.
+
+        `data`: the data set's name. `unit`: what is protected, in words (`levels.UNITS`). `planned`: for each party,
+        charges as (run, cost, uses). `budgets`: what each party may spend; one that is not there has no limit.
+        """
         for party, charges in planned.items():
             allowed = budgets.get(party)
             if allowed is None:
@@ -190,7 +217,10 @@ class Ledger:
                 )
 
     def uses(self, run: str) -> dict[tuple[str, str], int]:
-        """Uses charged so far in a run, by party and kind."""
+        """Uses charged so far in a run, by party and kind.
+
+        `run`: the run's name.
+        """
         total: dict[tuple[str, str], int] = defaultdict(int)
         for line in self.lines:
             if line.run == run:
@@ -199,7 +229,10 @@ class Ledger:
 
 
 def sync_directory(path: Path) -> None:
-    """Makes new names in a directory survive a loss of power."""
+    """Makes new names in a directory survive a loss of power.
+
+    `path`: the directory.
+    """
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -208,7 +241,10 @@ def sync_directory(path: Path) -> None:
 
 
 def parse(raw: bytes, where: str) -> Line:
-    """A line of a ledger file."""
+    """A line of a ledger file.
+
+    `raw`: the line as it stands in the file. `where`: file and line number, for the error.
+    """
     try:
         fields = json.loads(raw)
         if fields["version"] != VERSION:
@@ -219,7 +255,10 @@ def parse(raw: bytes, where: str) -> Line:
 
 
 def read_lines(path: Path) -> list[Line]:
-    """The lines of a ledger, without opening it for writing."""
+    """The lines of a ledger, without opening it for writing.
+
+    `path`: the ledger's file.
+    """
     whole = path.read_bytes()
     return [parse(raw, f"{path}:{n}") for n, raw in enumerate(whole[: whole.rfind(b"\n") + 1].splitlines(), 1)]
 

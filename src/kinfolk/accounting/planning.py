@@ -27,14 +27,22 @@ class Answer:
     """A complete plan. `solved` names the number that was not given."""
 
     level: str
+    """`example` or `client`."""
     units: int
+    """How many are protected: rows, or clients."""
     sample: float
+    """Expected batch or cohort."""
     uses: int
+    """Steps, or rounds."""
     noise_multiplier: float
+    """Noise standard deviation divided by the clip norm."""
     epsilon: float
+    """Epsilon of all uses together."""
     delta: float
+    """The delta at which epsilon is computed."""
     solved: str
     warning: str | None
+    """A warning about a delta that is too large, if it is."""
     epsilon_if_participation_is_seen: float | None
     """Client level: epsilon against somebody who sees who takes part."""
     noise_multiplier_by_theorem_1: float | None = None
@@ -63,6 +71,11 @@ def plan(
     """Solves for the one of units, sample, uses, noise_multiplier and epsilon that is missing.
 
     The largest number of uses, the largest sample, the smallest number of units, the smallest noise or epsilon.
+
+    `level`: `example` or `client`. `units`: how many are protected: rows, or clients. `sample`: expected batch or
+    cohort. `uses`: steps, or rounds. `noise_multiplier`: noise standard deviation divided by the clip norm. `epsilon`:
+    of all uses together. `delta`: default min(1e-5, n^-1.1). `relation`: which data sets are neighbours, `zero_out` or
+    `replace_one`.
     """
     words = WORDS[level]
     given = {"units": units, "sample": sample, "uses": uses, "noise_multiplier": noise_multiplier, "epsilon": epsilon}

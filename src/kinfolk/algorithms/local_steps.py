@@ -27,6 +27,8 @@ def descend(
     step to come, which is stable for every strength; with an infinite one the steps start from the centre c, as in
     federated averaging. With `held`, it comes before every single step instead, and holds the steps themselves back.
     Step size and strength may be schedules over rounds.
+
+    `gate`: the client's data gate. `step_size`: of a gradient step. `strength`: of the pull.
     """
     step_size, strength = at(step_size, gate.round), at(strength, gate.round)
     kept = 1 / (1 + step_size * strength)

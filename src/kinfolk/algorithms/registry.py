@@ -30,18 +30,25 @@ class Entry:
     """One algorithm: how to make it, where it may be used, and where it comes from."""
 
     name: str
+    """The name by which experiments call it."""
     make: type
     """The dataclass, an `Algorithm`."""
     title: str
+    """What it is, in a few words."""
     paper: str
+    """Where it comes from."""
     levels: tuple[str, ...] = LEVELS
+    """Privacy levels at which it is offered, and so tested."""
 
     def options(self) -> dict[str, object]:
         """Hyper-parameters and their defaults."""
         return {f.name: f.default for f in fields(self.make)}
 
     def build(self, **options: object) -> Algorithm:
-        """The algorithm; a number given as a table {start, factor, every} is a schedule over rounds."""
+        """The algorithm; a number given as a table {start, factor, every} is a schedule over rounds.
+
+        `options`: hyper-parameters by name, where they differ from the defaults.
+        """
         known = self.options()
         for name, value in sorted(options.items()):
             if name not in known:
@@ -117,13 +124,17 @@ REGISTRY: dict[str, Entry] = {
         ),
     )
 }
+"""All methods, by name."""
 
 LEARNED: dict[str, dict[str, object]] = {"mean_regularized": {}, "ditto": {"apart": True}}
 """Methods whose strength may be "auto", and what that adds to the options of `mean_regularized_auto`."""
 
 
 def resolve(name: str, options: Mapping[str, object]) -> tuple[str, dict[str, object]]:
-    """A method and its options as given, with `strength = "auto"` resolved to the method that learns it."""
+    """A method and its options as given, with `strength = "auto"` resolved to the method that learns it.
+
+    `name`: the method. `options`: its options.
+    """
     if options.get("strength") != "auto":
         return name, dict(options)
     if name not in LEARNED:
@@ -132,5 +143,8 @@ def resolve(name: str, options: Mapping[str, object]) -> tuple[str, dict[str, ob
 
 
 def takes_steps(method: str) -> bool:
-    """Whether a method has local steps; one that does not exist is reported where it is built."""
+    """Whether a method has local steps; one that does not exist is reported where it is built.
+
+    `method`: its name.
+    """
     return method not in REGISTRY or "step_size" in REGISTRY[method].options()

@@ -13,7 +13,9 @@ class DataChoice:
     """The data set's name: one that is built in or registered (`register_dataset`), a function that returns the
     federation as `package.module:function`, or what its owner calls the tables."""
     scaling: str = "bounds"
+    """How a built-in set's features are scaled, `bounds` (public) or `as_published`."""
     test_fraction: float = 0.2
+    """Share of each client's rows that is kept for testing."""
     pooled: bool = False
     """All clients' rows put together, as if one client had them: a reference that no federation can have."""
     files: tuple[str, ...] = ()

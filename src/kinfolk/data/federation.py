@@ -33,8 +33,11 @@ class ClientData:
     """Examples with a leading client axis, padded with zeros to the longest client."""
 
     x: Tree
+    """Features, axes (clients, rows, ...)."""
     y: np.ndarray
+    """Targets, axes (clients, rows)."""
     sizes: np.ndarray
+    """How many rows of each client are real."""
 
     features: int | None = None
     """How many features there are, where rows are sparse (`data/sparse.py`)."""
@@ -42,12 +45,16 @@ class ClientData:
     """Rows are read, not computed in the program (`data/large.py` has those that are)."""
 
     def rows(self, clients: slice | np.ndarray, length: int) -> Rows:
-        """The clients in a slice, or of these numbers, cut to `length` rows each."""
+        """The clients in a slice, or of these numbers, cut to `length` rows each.
+
+        `clients`: a slice of the clients, or their numbers.
+        """
         mask = np.arange(length)[None, :] < self.sizes[clients, None]
         return Rows(_cut(self.x, clients, length), self.y[clients, :length], mask)
 
     @property
     def example_shape(self) -> tuple[int, ...]:
+        """The shape of one example."""
         return _example_shape(self.x, self.features, 2)
 
 
@@ -144,11 +151,17 @@ class Federation:
     """What a run trains on. Clients are ordered by their number of rows, so that engines can group them."""
 
     name: str
+    """The data set's name in ledger and statement; all releases under one name add up."""
     ids: tuple[str, ...]
+    """The clients' names; public."""
     train: Data
+    """Rows to train on."""
     test: Data
+    """Rows to test on; they belong to the protected unit too."""
     outcome: str
+    """`number` (regression), `binary` (labels 0 and 1) or `classes`."""
     classes: int = 0
+    """How many classes there are, where the outcome is `classes`."""
     scaling: str = "none"
     """How features were scaled, for the privacy statement."""
     scaling_is_private: bool = True
@@ -165,7 +178,10 @@ class Federation:
 
 
 def pooled(federation: Federation) -> Federation:
-    """One client with everybody's rows: what could be learned if data were not kept apart."""
+    """One client with everybody's rows: what could be learned if data were not kept apart.
+
+    `federation`: whose clients are put together.
+    """
 
     def joined(data: Data) -> ClientData:
         keep = np.arange(data.y.shape[1])[None, :] < data.sizes[:, None]
@@ -191,6 +207,13 @@ def from_rows(
     """A federation from a table: each client's rows are split at random, by `seed`, into training and test rows.
 
     `x` is an array with one row per example, or a dict of such arrays, for models that read several.
+
+    `y`: one target per row. `clients`: the client of each row. `test_fraction`: share of each client's rows that is
+    kept for testing. `name`: the data set's name in ledger and statement; all releases under one name add up.
+    `outcome`: `number` (regression), `binary` (labels 0 and 1) or `classes`. `classes`: how many classes there are,
+    where the outcome is `classes`. `scaling`: how features were scaled, in words; repeated in the privacy statement.
+    `scaling_is_private`: False if scaling looked at data; every statement then says so, and a release at example level
+    is refused.
     """
     x = {name: np.asarray(part) for name, part in x.items()} if isinstance(x, dict) else np.asarray(x)
     y, clients = np.asarray(y), np.asarray(clients)

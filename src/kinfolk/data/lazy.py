@@ -33,6 +33,13 @@ def from_arrays(
 
     Nothing is copied or looked at, so they may be files opened with `np.load(..., mmap_mode="r")`. `test` is the same
     three for testing; without it the training rows are measured.
+
+    `x`: features, axes (clients, rows, ...). `y`: targets, axes (clients, rows). `ids`: the clients' names; default
+    their numbers. `name`: the data set's name in ledger and statement; all releases under one name add up. `outcome`:
+    `number` (regression), `binary` (labels 0 and 1) or `classes`. `classes`: how many classes there are, where the
+    outcome is `classes`. `scaling`: how features were scaled, in words; repeated in the privacy statement.
+    `scaling_is_private`: False if scaling looked at data; every statement then says so, and a release at example level
+    is refused.
     """
     train = _padded(x, y, _checked(np.asarray(sizes)))
     names = tuple(map(str, range(len(sizes)))) if ids is None else tuple(ids)
@@ -61,6 +68,12 @@ def from_function(
 
     It is called again whenever a client takes part, and must return the same; write it in JAX (keys from
     `fold_in(key(seed), id)`, say), or give `in_program=False`. `test` makes as many rows for testing.
+
+    `clients`: how many there are. `sizes`: rows of each client: one number, or one for each. `name`: the data set's
+    name in ledger and statement; all releases under one name add up. `outcome`: `number` (regression), `binary` (labels
+    0 and 1) or `classes`. `classes`: how many classes there are, where the outcome is `classes`. `scaling`: how
+    features were scaled, in words; repeated in the privacy statement. `scaling_is_private`: False if scaling looked at
+    data; every statement then says so, and a release at example level is refused.
     """
     counts = _checked(np.broadcast_to(np.asarray(sizes), (clients,)))
     train = FunctionData(rows, counts, in_program)

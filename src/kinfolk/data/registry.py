@@ -53,7 +53,10 @@ def register_dataset(name: str, load: Load) -> None:
 
 
 def load_data(choice: DataChoice, seed: int) -> Federation:
-    """A built-in data set, one of the user's own, or tables; split by `seed`."""
+    """A built-in data set, one of the user's own, or tables; split by `seed`.
+
+    `choice`: which, in the words of an experiment.
+    """
     if choice.files:
         return load_tables(choice, seed)
     if choice.given:

@@ -32,7 +32,11 @@ def entries(matrix: Any) -> dict[str, np.ndarray]:
 
 
 def from_sparse(matrix: Any, y: np.ndarray, clients: Sequence[str] | np.ndarray, **options: Any) -> Federation:
-    """A federation from a SciPy sparse matrix with one row per example; options as for `from_rows`."""
+    """A federation from a SciPy sparse matrix with one row per example; options as for `from_rows`.
+
+    `matrix`: of shape (rows, features). `y`: one target per row. `clients`: the client of each row. `options`: see
+    `from_rows`.
+    """
     found = from_rows(entries(matrix), y, clients, **options)
     features = int(matrix.shape[1])
     train, test = (replace(part, features=features) for part in (found.train, found.test))  # type: ignore[call-arg]

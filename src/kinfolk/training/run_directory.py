@@ -39,26 +39,33 @@ class Run:
     """What a run left behind."""
 
     path: Path
+    """Its directory."""
 
     @property
     def public(self) -> Path:
+        """The folder with what anybody may see."""
         return self.path / "public"
 
     @property
     def private(self) -> Path:
+        """The folder with what must stay: metrics, checkpoints, models that are not protected."""
         return self.path / "private"
 
     @property
     def name(self) -> str:
+        """The directory's name, by which ledgers know the run."""
         return self.path.name
 
     def experiment(self) -> Experiment:
+        """The settings, as they were resolved."""
         return load(self.public / "experiment.toml")
 
     def statement(self) -> dict[str, Any]:
+        """The privacy statement as plain values; there when the run is done."""
         return json.loads((self.public / "statement.json").read_text())
 
     def metrics(self) -> list[dict[str, Any]]:
+        """Errors on test rows after some rounds: private."""
         path = self.private / "metrics.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -68,6 +75,7 @@ class Run:
         return next((path.read_text() for path in found if path.exists()), None)
 
     def done(self) -> bool:
+        """Whether the run came to its end."""
         return (self.public / "statement.json").exists()
 
 
@@ -85,7 +93,10 @@ def create(parent: Path, experiment: Experiment) -> Run:
 
 
 def open_run(path: Path) -> Run:
-    """An existing run directory."""
+    """An existing run directory.
+
+    `path`: the directory.
+    """
     if not (path / "public" / "experiment.toml").exists():
         raise RunError(f"{path} is not a run directory: it has no public/experiment.toml")
     return Run(path)

@@ -18,7 +18,10 @@ from kinfolk.verify.round_check import check_round
 
 
 def small_terms(level: str) -> Terms:
-    """Mechanisms of one client, for tracing."""
+    """Mechanisms of one client, for tracing.
+
+    `level`: a privacy level's name.
+    """
     half, all_of_them = Sampling(np.float32(0.5)), Sampling(np.float32(1))
     private = GaussianSum(np.float32(1), np.float32(1), half, np.float32(0))
     if level == "example":
@@ -32,7 +35,10 @@ def small_terms(level: str) -> Terms:
 
 
 def small_rows(features: int, length: int = 5) -> Rows:
-    """Shapes of one client's examples."""
+    """Shapes of one client's examples.
+
+    `features`: how many. `length`: how many rows.
+    """
     shape = jax.ShapeDtypeStruct
     return Rows(shape((length, features), jnp.float32), shape((length,), jnp.float32), shape((length,), bool))
 
@@ -48,7 +54,10 @@ class RegistryRow(TypedDict):
 
 
 def check_registry(features: int = 3, steps: int = 4) -> list[RegistryRow]:
-    """One row per algorithm and level, with what it releases and what is wrong."""
+    """One row per algorithm and level, with what it releases and what is wrong.
+
+    `features`: of the linear model that is traced. `steps`: local steps in a round.
+    """
     rows: list[RegistryRow] = []
     for name, entry in REGISTRY.items():
         for level in entry.levels:

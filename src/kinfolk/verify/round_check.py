@@ -39,9 +39,11 @@ class RoundCheck:
     """The flow check's verdict on one algorithm at one level."""
 
     violations: tuple[str, ...]
+    """What is wrong, in words; empty: nothing."""
     client_releases: dict[str, int]
     """Most releases of each kind one client can make in a round."""
     server_releases: dict[str, int]
+    """Most releases of each kind the aggregator can make in a round."""
     sizes: dict[str, int]
     """Most scalars in one release of each kind."""
     program: str
@@ -70,6 +72,9 @@ def check_round(
     `terms` and `rows` are those of one client; `places` is how many messages the inbox holds (default: all clients').
     `tapes`: exact noise for a client and for the server, as in a release run, so that the checked program is the one
     that runs.
+
+    `model`: the model. `level`: a privacy level's name. `algorithm`: the method. `most_steps`: local steps of the
+    client that takes most. `clients`: how many there are.
     """
     key = jax.eval_shape(lambda: jax.random.key(0))
     number, real = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), jnp.float32)
