@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from itertools import pairwise
 from types import ModuleType
-from typing import Any
+from typing import Any, ForwardRef, is_typeddict
 
 import kinfolk
 
@@ -163,15 +163,20 @@ def _parameters(what: Any) -> dict[str, inspect.Parameter]:
     """What a caller gives, by name; private fields are not for callers, a protocol or an error takes nothing."""
     if inspect.isclass(what) and (issubclass(what, Exception) or getattr(what, "_is_protocol", False)):
         return {}
+    if is_typeddict(what):
+        kind = inspect.Parameter.KEYWORD_ONLY
+        return {name: inspect.Parameter(name, kind, annotation=given) for name, given in what.__annotations__.items()}
     found = inspect.signature(what).parameters
     return {name: p for name, p in found.items() if name not in ("self", "cls") and not name.startswith("_")}
 
 
 def _type(parameter: inspect.Parameter) -> str:
-    given = parameter.annotation
-    return (
-        "" if given is parameter.empty else given if isinstance(given, str) else getattr(given, "__name__", str(given))
-    )
+    given: Any = parameter.annotation
+    if given is parameter.empty:
+        return ""
+    if isinstance(given, str):
+        return given
+    return given.__forward_arg__ if isinstance(given, ForwardRef) else getattr(given, "__name__", str(given))
 
 
 def _default(parameter: inspect.Parameter) -> str:

@@ -47,10 +47,15 @@ class RegistryRow(TypedDict):
     """What the flow check found about one algorithm at one level."""
 
     method: str
+    """The algorithm's name."""
     level: str
+    """The privacy level's name."""
     releases: dict[str, int]
+    """Most releases of each kind in a round."""
     violations: list[str]
+    """What is wrong, in words."""
     program: str
+    """Hash of the traced functions of a round."""
 
 
 def check_registry(features: int = 3, steps: int = 4) -> list[RegistryRow]:
