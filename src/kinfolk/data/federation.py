@@ -196,7 +196,8 @@ def from_rows(
     y: np.ndarray,
     clients: Sequence[str] | np.ndarray,
     *,
-    test_fraction: float = 0.2,
+    test_fraction: float | None = None,
+    test: Sequence[bool] | Sequence[int] | np.ndarray | None = None,
     seed: int = 0,
     name: str = "data",
     outcome: str = "number",
@@ -204,33 +205,45 @@ def from_rows(
     scaling: str = "none",
     scaling_is_private: bool = True,
 ) -> Federation:
-    """A federation from a table: each client's rows are split at random, by `seed`, into training and test rows.
+    """A federation from a table: rows of all clients, split into training and test rows.
 
     `x` is an array with one row per example, or a dict of such arrays, for models that read several.
 
-    `y`: one target per row. `clients`: the client of each row. `test_fraction`: share of each client's rows that is
-    kept for testing. `name`: the data set's name in ledger and statement; all releases under one name add up.
-    `outcome`: `number` (regression), `binary` (labels 0 and 1) or `classes`. `classes`: how many classes there are,
-    where the outcome is `classes`. `scaling`: how features were scaled, in words; repeated in the privacy statement.
-    `scaling_is_private`: False if scaling looked at data; every statement then says so, and a release at example level
-    is refused.
+    `y`: one target per row. `clients`: the client of each row. `test_fraction`: share of each client's rows (0.2 by
+    default) that is kept for testing, drawn at random by `seed`; or `test`: a fixed split, as one truth value per row
+    or as the numbers of the test rows. `name`: the data set's name in ledger and statement; all releases under one name
+    add up. `outcome`: `number` (regression), `binary` (labels 0 and 1) or `classes`. `classes`: how many classes there
+    are, where the outcome is `classes`. `scaling`: how features were scaled, in words; repeated in the privacy
+    statement. `scaling_is_private`: False if scaling looked at data; every statement then says so, and a release at
+    example level is refused.
     """
     x = {name: np.asarray(part) for name, part in x.items()} if isinstance(x, dict) else np.asarray(x)
     y, clients = np.asarray(y), np.asarray(clients)
     check_rows(x, y, clients)
+    held_out = None if test is None else _test_rows(test, test_fraction, len(y))
     generator = np.random.default_rng(seed)
+    fraction = 0.2 if test_fraction is None else test_fraction
     parts = []
     names, counts = np.unique(clients, return_counts=True)
     by_client = np.split(np.argsort(clients, kind="stable"), np.cumsum(counts)[:-1])
     for client, found in zip(names.tolist(), by_client, strict=True):
-        own = generator.permutation(found)
-        kept = int(len(own) * (1 - test_fraction) + 1e-9)
-        if kept < 1:
-            raise DataError(
-                f"client {str(client)!r} has {len(own)} row(s), and test_fraction={test_fraction} leaves none for "
-                "training: drop the client, or lower test_fraction"
+        if held_out is None:
+            own = generator.permutation(found)
+            kept = int(len(own) * (1 - fraction) + 1e-9)
+            split = own[:kept], own[kept:]
+        else:
+            split = found[~held_out[found]], found[held_out[found]]
+        if not len(split[0]):
+            rule, remedy = (
+                ("test", "move rows out of test")
+                if held_out is not None
+                else (f"test_fraction={fraction}", "lower test_fraction")
             )
-        parts.append((str(client), own[:kept], own[kept:]))
+            raise DataError(
+                f"client {str(client)!r} has {len(found)} row(s), and {rule} leaves none for training: drop the "
+                f"client, or {remedy}"
+            )
+        parts.append((str(client), *split))
     parts.sort(key=lambda part: (len(part[1]), part[0]))
     return Federation(
         name,
@@ -242,6 +255,28 @@ def from_rows(
         scaling,
         scaling_is_private,
     )
+
+
+def _test_rows(test: Sequence[bool] | Sequence[int] | np.ndarray, test_fraction: float | None, rows: int) -> np.ndarray:
+    """Which rows are for testing, as truth values, from such or from the rows' numbers."""
+    if test_fraction is not None:
+        raise DataError(f"test_fraction={test_fraction} and test= are two ways to split: give one of them")
+    found = np.asarray(test)
+    if found.dtype == bool:
+        if found.shape != (rows,):
+            raise DataError(f"test has shape {found.shape}, and there are {rows} rows: give one truth value per row")
+        return found
+    if found.size and (found.ndim != 1 or found.dtype.kind not in "iu"):
+        raise DataError(f"test holds {found.dtype} of shape {found.shape}: give truth values, or the rows' numbers")
+    found = found.astype(int)
+    outside = found[(found < 0) | (found >= rows)]
+    if len(outside):
+        raise DataError(f"test names row {outside[0]}, and rows have numbers from 0 to {rows - 1}")
+    if len(np.unique(found)) < len(found):
+        raise DataError("test names a row twice: give each row's number once, or one truth value (bool) per row")
+    mask = np.zeros(rows, bool)
+    mask[found] = True
+    return mask
 
 
 def check_rows(x: Tree, y: np.ndarray, clients: np.ndarray) -> None:
