@@ -43,7 +43,13 @@ def _build(kind: Any, value: Any, where: str) -> Any:
             if key not in hints:
                 near = difflib.get_close_matches(key, hints, 1, 0.0)
                 raise ConfigError(f"unknown key {_dotted(where, key)!r}; did you mean {_dotted(where, near[0])!r}?")
-        built = {key: _build(hints[key], item, _dotted(where, key)) for key, item in value.items()}
+        nothing = {field.name: field.metadata.get("none") for field in dataclasses.fields(kind)}
+        built = {
+            key: None
+            if nothing[key] is not None and item == nothing[key]
+            else _build(hints[key], item, _dotted(where, key))
+            for key, item in value.items()
+        }
         try:
             return kind(**built)  # type: ignore[operator]
         except ConfigError:
@@ -68,14 +74,15 @@ def _dotted(where: str, key: str) -> str:
 def to_toml(record: Any) -> str:
     """A dataclass as TOML, every value written out except those that are None.
 
-    `record`: the dataclass's instance.
+    `record`: the dataclass's instance. A field whose default is not None says in its metadata (`none`) what stands for
+    None: to leave it out would mean the default.
     """
     return "\n".join(_tables(record, "")) + "\n"
 
 
 def _tables(value: Any, name: str) -> list[str]:
     """A dataclass or dict as TOML lines: plain values first, then one table per nested value."""
-    items = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)} if _is_record(value) else value
+    items = {f.name: _written(value, f) for f in dataclasses.fields(value)} if _is_record(value) else value
     plain, nested = [], []
     for key, item in items.items():
         path = _dotted(name, _key(key))
@@ -89,6 +96,11 @@ def _tables(value: Any, name: str) -> list[str]:
         else:
             plain.append(f"{_key(key)} = {_scalar(item)}")
     return plain + nested
+
+
+def _written(record: Any, field: dataclasses.Field[Any]) -> Any:
+    found = getattr(record, field.name)
+    return field.metadata.get("none") if found is None else found
 
 
 def _is_record(value: Any) -> bool:
