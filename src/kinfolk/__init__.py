@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kinfolk.models import from_functions
     from kinfolk.training.experiment import Engine, Experiment, ModelChoice, Phase, Training
     from kinfolk.training.loop import resume, run
+    from kinfolk.training.recipes import recommend
 
 __version__ = "0.1.0"
 
@@ -38,6 +39,7 @@ _LATE = {
     "Phase": "kinfolk.training.experiment",
     "Training": "kinfolk.training.experiment",
     "from_functions": "kinfolk.models",
+    "recommend": "kinfolk.training.recipes",
     "register_dataset": "kinfolk.data.registry",
     "resume": "kinfolk.training.loop",
     "run": "kinfolk.training.loop",
@@ -63,6 +65,7 @@ __all__ = [
     "from_rows",
     "from_sparse",
     "none",
+    "recommend",
     "register_dataset",
     "resume",
     "run",

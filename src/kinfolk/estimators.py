@@ -7,7 +7,6 @@ Inheritance is scikit-learn's convention, and stays in this file.
 
 from __future__ import annotations
 
-import math
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +24,6 @@ except ImportError as error:
     raise ImportError("the estimators need scikit-learn: pip install 'kinfolk[sklearn]'") from error
 
 from kinfolk.accounting.statement import text
-from kinfolk.algorithms.registry import takes_steps
-from kinfolk.data.choice import DataChoice
-from kinfolk.data.federation import Federation
 from kinfolk.data.tables import frames
 from kinfolk.data.tables import schema as schemas
 from kinfolk.data.tables.encode import check_name, scaled
@@ -38,7 +34,6 @@ from kinfolk.serving import trained
 from kinfolk.serving.export import export
 from kinfolk.serving.trained import Fitted
 from kinfolk.training import loop, recipes
-from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 
 
 class _Personalized(BaseEstimator):
@@ -53,7 +48,8 @@ class _Personalized(BaseEstimator):
         method: str = "auto",
         privacy: PrivacyLevel | None = None,
         *,
-        strength: float | None = None,
+        strength: float | str | None = None,
+        relation: Any = None,
         rounds: int | None = None,
         step_size: float | None = None,
         batch_size: int | None = None,
@@ -69,6 +65,7 @@ class _Personalized(BaseEstimator):
         self.method = method
         self.privacy = privacy
         self.strength = strength
+        self.relation = relation
         self.rounds = rounds
         self.step_size = step_size
         self.batch_size = batch_size
@@ -148,7 +145,18 @@ class _Personalized(BaseEstimator):
                 "bounds=(low, high) and target= (the labels, or (low, high)), or schema=; or random_state=0 to simulate"
             )
         federation = frames.federation(x, y, clients, schema, check_name(self.data))
-        experiment = self._experiment(privacy, seed, federation, schema)
+        experiment = recipes.recommend(
+            federation,
+            privacy,
+            seed=seed,
+            method=self.method,
+            rounds=self.rounds,
+            step_size=self.step_size,
+            batch_size=self.batch_size,
+            strength=self.strength if self.strength in (None, "auto") else float(self.strength),
+            hidden=self.hidden,
+            relation=self.relation,
+        )
         ledger = None if self.ledger is None else Path(self.ledger)
         with tempfile.TemporaryDirectory() as temporary:
             output = Path(temporary) if self.output is None else Path(self.output)
@@ -160,34 +168,15 @@ class _Personalized(BaseEstimator):
         self.n_iter_ = self.privacy_["rounds"]
         self.clients_ = np.array(self.models_.ids)
 
-    def _experiment(self, privacy: PrivacyLevel, seed: int | None, data: Federation, schema: Schema) -> Experiment:
-        usual = recipes.settings(privacy.level, schema, data.train.sizes.tolist())
-        sizes = data.train.sizes.tolist()
-        picked = recipes.automatic(privacy.level, sizes, math.prod(data.shape), privacy.epsilon, privacy.delta)
-        method = picked.method if self.method == "auto" else self.method
-        step_size = usual.step_size if self.step_size is None else self.step_size
-        options: dict[str, Any] = {"step_size": step_size} if takes_steps(method) else {}
-        if self.strength is not None or method in recipes.PULLED:
-            options["strength"] = picked.strength if self.strength is None else float(self.strength)
-        batch_size = usual.batch_size if self.batch_size is None else self.batch_size or None
-        model = ModelChoice("mlp", tuple(self.hidden)) if self.hidden else ModelChoice(recipes.MODELS[schema.outcome])
-        return Experiment(
-            name=method,
-            seed=seed,
-            data=DataChoice(data.name),
-            model=model,
-            training=Training(batch_size),
-            privacy=privacy,
-            phases=(Phase(method, usual.rounds if self.rounds is None else self.rounds, options),),
-        )
-
 
 class PersonalizedClassifier(ClassifierMixin, _Personalized):
     """A classifier for every client, trained together, with a privacy guarantee.
 
     `bounds`: declared lowest and highest values of the features (two numbers, or two arrays); `target`: the declared
     labels; `schema`: for tables with text, a `Schema` or its file. What is not declared is guessed from the data, which
-    only a simulation (`random_state=`) may do. `data` names the data set: a release charges its ledger.
+    only a simulation (`random_state=`) may do. `data` names the data set: a release charges its ledger. `strength`: of
+    the pull towards what is shared, a number or "auto" (learned). `relation`: who is related to whom, as a mapping from
+    client to group or as a matrix (groups x clients, in the order of `clients_`); it must be public.
     """
 
     def fit(self, X: Any, y: Any, clients: Any = None) -> PersonalizedClassifier:

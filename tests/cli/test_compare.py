@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from kinfolk.report.compare_chart import privacy_utility
-from kinfolk.training.recipes import automatic, settings
+from kinfolk.training.recipes import automatic, inputs_of, settings
 
 ROWS = [
     {"method": name, "budget": budget, "error": error, "error_spread": 0.01}
@@ -75,8 +75,11 @@ def test_settings_depend_on_public_numbers_only() -> None:
 
     narrow = Schema(Column("y", low=0, high=1), (Column("x", low=0, high=1),))
     wide = Schema(Column("y", low=0, high=1), tuple(Column(f"x{k}", low=0, high=1) for k in range(200)))
-    assert settings("example", narrow, [100]).step_size == 0.5
-    assert settings("example", wide, [100]).step_size == pytest.approx(3 / 203, rel=0.02)
-    assert settings("example", wide, [100]).batch_size is None
-    assert settings("example", wide, [20_000]).batch_size == 2048
-    assert settings("client", wide, [20_000]).rounds < settings("example", wide, [100]).rounds
+    assert settings("example", "number", inputs_of(narrow), [100]).step_size == 0.5
+    assert settings("example", "number", inputs_of(wide), [100]).step_size == pytest.approx(3 / 203, rel=0.02)
+    assert settings("example", "number", inputs_of(wide), [100]).batch_size is None
+    assert settings("example", "number", inputs_of(wide), [20_000]).batch_size == 2048
+    assert (
+        settings("client", "number", inputs_of(wide), [20_000]).rounds
+        < settings("example", "number", inputs_of(wide), [100]).rounds
+    )

@@ -21,7 +21,8 @@ from kinfolk.types import Params, Value
 @trees.register
 @dataclass(frozen=True)
 class RelationRegularized:
-    """`relation` (groups x clients, 0 or 1) says who counts in which group's mean; the relation must be public.
+    """`relation` (groups x clients, weights of 0 or more) says who counts how much in which group's mean; it must be
+    public. An experiment may give `groups` instead, each client's group by name (`relations.py`).
 
     A client is pulled towards the mean of the groups it belongs to. Without a relation all clients are one group. A
     release publishes all groups' sums at once; a group's expected size is divided out afterwards, so a small group is
@@ -41,11 +42,11 @@ class RelationRegularized:
         return trees.row(shared, 0), slot
 
     def centre(self, shared: Params, slot: Array) -> Params:
-        """The mean of the groups that a client belongs to."""
+        """The mean of the groups that a client belongs to, weighted as it is in them."""
         if self.relation is None:
             return trees.row(shared, 0)
         mine = jnp.asarray(self.relation, jnp.float32)[:, slot]
-        mine = mine / jnp.maximum(mine.sum(), 1)
+        mine = mine / jnp.maximum(mine.sum(), 1e-6)
         return jax.tree.map(lambda leaf: jnp.tensordot(mine, leaf, axes=1), shared)
 
     def client(self, shared: Params, personal: tuple[Params, Array], gate: DataGate) -> tuple[Params, Params, DataGate]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from kinfolk.cli.data import in_directory, privacy_level, table_choice
+from kinfolk.cli.data import in_directory, privacy_level, read_relation, table_choice
 from kinfolk.cli.output import (
     ClientColumn,
     DataDir,
@@ -20,6 +20,7 @@ from kinfolk.cli.output import (
     Json,
     Level,
     Output,
+    RelationFile,
     SchemaFile,
     Target,
     TestFraction,
@@ -29,10 +30,9 @@ from kinfolk.cli.output import (
     show_results,
     tell,
 )
-from kinfolk.cli.train import for_built_in, for_tables
 from kinfolk.data.choice import DataChoice
 from kinfolk.toml import ConfigError
-from kinfolk.training.experiment import Experiment, ModelChoice
+from kinfolk.training.experiment import Experiment
 
 METHODS = ("local", "fedavg", "mean_regularized")
 
@@ -55,6 +55,7 @@ def compare(
     rounds: Annotated[int | None, typer.Option(help="Rounds of training.")] = None,
     step_size: Annotated[float | None, typer.Option(help="Step size of local training.")] = None,
     strength: Annotated[float | None, typer.Option(help="Pull towards the shared model.")] = None,
+    relation: RelationFile = None,
     test_fraction: TestFraction = 0.2,
     seed: Annotated[int, typer.Option(help="Comparisons are simulations: looking at results costs privacy.")] = 0,
     seeds: Annotated[int, typer.Option(help="Repetitions, computed together.")] = 5,
@@ -66,7 +67,7 @@ def compare(
     """Simulate several methods and budgets on the same data; show them side by side, and as a picture."""
     from kinfolk.algorithms import REGISTRY
     from kinfolk.report.compare_chart import privacy_utility
-    from kinfolk.training import loop, run_directory
+    from kinfolk.training import loop, recipes, run_directory
 
     methods = method or list(METHODS)
     for name in methods:
@@ -82,18 +83,19 @@ def compare(
         choice, rows = table_choice(files, client, target, schema, None, test_fraction)
         federations = [federation(rows, choice, number) for number in range(seed, seed + seeds)]
         tell(rows.notes, as_json)
-    given = {"rounds": rounds, "step_size": step_size, "strength": strength}
-    if not files and strength is None:
-        given["strength"] = 0.5
+    known = None if relation is None else read_relation(relation)
+    pull = recipes.COMPARED_STRENGTH if strength is None and not files else strength
+    given = recipes.Given(None, rounds, step_size, strength=pull, relation=known)
     found = []
     for name in methods:
         for privacy, budget in zip(levels, budgets, strict=True):
-            own = given if "strength" in REGISTRY[name].options() else given | {"strength": None}
+            own = given.only_for(name)
             if federations:
-                model, settings, phase, _ = for_tables(rows.schema, federations[0], privacy, name, own)
+                recipe = recipes.for_federation(federations[0], privacy, own)
             else:
-                model, (settings, phase) = ModelChoice(), for_built_in(name, own)
-            experiment = Experiment(name, seed, seeds, choice, model, settings, privacy, (phase,))
+                recipe = recipes.for_choice(choice, seed, privacy, own)
+            training, phases = recipe.training, (recipe.phase,)
+            experiment = Experiment(name, seed, seeds, choice, recipe.model, training, privacy, phases)
             label = name if budget is None else f"{name}, epsilon {budget:g}"
             with bar(as_json, label) as progress:
                 run = loop.run(experiment, output, progress=progress, data=federations)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -23,6 +25,23 @@ if TYPE_CHECKING:
 def in_directory(choice: DataChoice, directory: Path | None) -> DataChoice:
     """The same data, the files of built-in sets being in this directory."""
     return choice if directory is None else replace(choice, directory=str(directory))
+
+
+def read_relation(path: Path) -> Any:
+    """Each client's group, or a matrix (groups x clients), from a JSON file; or lines `client,group` of a CSV file."""
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise ConfigError(f"relation={path} cannot be read: {error.strerror}") from error
+    if path.suffix.lower() == ".csv":
+        lines = [line for line in csv.reader(text.splitlines()) if line]
+        if not lines or any(len(line) != 2 for line in lines):
+            raise ConfigError(f"relation={path} must have two columns, client and group, under a line of names")
+        return {client.strip(): group.strip() for client, group in lines[1:]}
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"relation={path} is no JSON ({error}): give that, or CSV in a file that ends so") from None
 
 
 def privacy_level(

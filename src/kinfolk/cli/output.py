@@ -45,6 +45,13 @@ SchemaFile = Annotated[
 SetName = Annotated[
     str | None, typer.Option("--name", help="What its owner calls the data set: its ledger goes by this name.")
 ]
+RelationFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--relation",
+        help="Who is related to whom, if that is public: JSON (client to group, or a matrix) or CSV (client, group).",
+    ),
+]
 TestFraction = Annotated[float, typer.Option(help="Part of every client's rows that is kept for testing.")]
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from kinfolk.cli.data import in_directory, privacy_level, table_choice
+from kinfolk.cli.data import in_directory, privacy_level, read_relation, table_choice
 from kinfolk.cli.output import (
     ClientColumn,
     DataDir,
@@ -19,6 +18,7 @@ from kinfolk.cli.output import (
     Json,
     Level,
     Output,
+    RelationFile,
     SchemaFile,
     Seed,
     SetName,
@@ -31,7 +31,7 @@ from kinfolk.cli.output import (
 )
 from kinfolk.data.choice import DataChoice
 from kinfolk.toml import ConfigError
-from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training, load
+from kinfolk.training.experiment import Experiment, load
 
 
 def train(
@@ -63,6 +63,7 @@ def train(
     strength: Annotated[
         str | None, typer.Option(help="Pull towards the shared model: a number, or auto (learned, at no cost).")
     ] = None,
+    relation: RelationFile = None,
     step_size: Annotated[float | None, typer.Option(help="Step size of local training.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Expected batch size; 0 for full batches.")] = None,
     test_fraction: TestFraction = 0.2,
@@ -85,7 +86,7 @@ def train(
     `kinfolk train hospitals.csv --client hospital --target outcome --epsilon 1 --seed 0` simulates on a table;
     `kinfolk train --seed 0` on the built-in data; `kinfolk train experiment.toml` runs a file.
     """
-    from kinfolk.training import loop, run_directory
+    from kinfolk.training import loop, recipes, run_directory
     from kinfolk.training.inputs import federations_of
 
     if resume is not None:
@@ -98,7 +99,8 @@ def train(
         return
     federations: Any = None
     notes: list[str] = []
-    given = {"rounds": rounds, "step_size": step_size, "batch_size": batch_size, "strength": _strength(strength)}
+    known = None if relation is None else read_relation(relation)
+    given = recipes.Given(method, rounds, step_size, batch_size, _strength(strength), relation=known)
     files = sources or []
     if len(files) == 1 and files[0].suffix == ".toml":
         experiment = load(files[0])
@@ -110,24 +112,25 @@ def train(
 
             choice, rows = table_choice(files, client, target, schema, name, test_fraction)
             federations = [federation(rows, choice, number) for number in range(seed or 0, (seed or 0) + seeds)]
-            model, settings, phase, why = for_tables(rows.schema, federations[0], privacy, method, given)
-            notes = [*rows.notes, *why]
+            found = recipes.for_federation(federations[0], privacy, given)
+            notes = [*rows.notes, *found.notes]
             if seed is None and level != "none":
                 notes.append(f"this is a release, charged to the ledger of data set {choice.name!r} (--name)")
-        elif method == "auto":
-            raise ConfigError("method='auto' is for tables: name a method for built-in data")
         else:
-            choice, model = in_directory(DataChoice(data, test_fraction=test_fraction), data_dir), ModelChoice()
-            settings, phase = for_built_in(method or "mean_regularized", given)
+            choice = in_directory(DataChoice(data, test_fraction=test_fraction), data_dir)
+            if method == "auto" and ":" not in data:
+                raise ConfigError("method='auto' is for tables: name a method for built-in data")
+            found = recipes.for_choice(choice, seed or 0, privacy, given)
+            notes = list(found.notes)
         experiment = Experiment(
-            name=phase.method,
+            name=found.phase.method,
             seed=seed,
             seeds=seeds,
             data=choice,
-            model=model,
-            training=settings,
+            model=found.model,
+            training=found.training,
             privacy=privacy,
-            phases=(phase,),
+            phases=(found.phase,),
         )
     tell(notes, as_json)
     with bar(as_json, experiment.name, experiment.seed is not None) as progress:
@@ -135,46 +138,8 @@ def train(
     show_results("train", [result_row(run)], as_json, **({"notes": notes} if notes else {}))
 
 
-def for_built_in(method: str, given: dict[str, Any]) -> tuple[Training, Phase]:
-    """Local work and method for a built-in data set; what the user gave comes first."""
-    own = {"rounds": 60, "step_size": 0.1, "batch_size": 32} | _known(given)
-    from kinfolk.algorithms.registry import takes_steps
-
-    names = ("step_size", "strength") if takes_steps(method) or given["step_size"] is not None else ("strength",)
-    options = {key: own[key] for key in names if key in own}
-    return Training(own["batch_size"] or None), Phase(method, own["rounds"], options)
-
-
 def _strength(text: str | None) -> float | str | None:
     try:
         return text if text in (None, "auto") else float(text)
     except ValueError:
         raise ConfigError(f"strength={text!r} is neither a number nor auto") from None
-
-
-def _known(given: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in given.items() if value is not None}
-
-
-def for_tables(
-    schema: Any, federation: Any, privacy: Any, method: str | None, given: dict[str, Any]
-) -> tuple[ModelChoice, Training, Phase, list[str]]:
-    """Model, local work and method for a table, from public numbers; what the user gave comes first."""
-    from kinfolk.algorithms.registry import takes_steps
-    from kinfolk.training import recipes
-
-    sizes = federation.train.sizes.tolist()
-    usual = recipes.settings(privacy.level, schema, sizes)
-    own = asdict(usual) | _known(given)
-    picked = recipes.automatic(privacy.level, sizes, math.prod(federation.shape), privacy.epsilon, privacy.delta)
-    why = []
-    if method in (None, "auto"):
-        method = picked.method
-        pull = f" with strength {picked.strength:g}" if method != "local" else ""
-        why.append(f"method={method}{pull} was picked: {picked.why}")
-    assert method is not None
-    options: dict[str, Any] = {"step_size": own["step_size"]} if takes_steps(method) else {}
-    if method in recipes.PULLED or "strength" in own:
-        options["strength"] = own.get("strength", picked.strength)
-    phase = Phase(method, own["rounds"], options)
-    return ModelChoice(recipes.MODELS[schema.outcome]), Training(own["batch_size"] or None), phase, why

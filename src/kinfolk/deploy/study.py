@@ -102,7 +102,8 @@ class Study:
     @cached_property
     def algorithms(self) -> tuple[Algorithm, ...]:
         """One per phase, with its numbers as float32, as in simulation."""
-        return tuple(as_array(build_algorithm(phase, self.level)) for phase in self.experiment.phases)
+        ids = self.roster.clients
+        return tuple(as_array(build_algorithm(phase, self.level, ids)) for phase in self.experiment.phases)
 
     def phase(self, number: int) -> int:
         """The phase that a round belongs to."""

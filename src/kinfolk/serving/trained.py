@@ -82,10 +82,10 @@ def from_run(run: Any) -> Fitted:
         raise ExportError(f"{run.path} trained a model of one's own, whose code it has not: read its models.npz")
     shape, classes = (len(schema.feature_names()),), len(schema.target.values)
     model = build_model(experiment.model, shape, schema.outcome, classes)
-    algorithm = build_algorithm(phase, level)
     models = next(folder / "models.npz" for folder in (run.public, run.private) if (folder / "models.npz").exists())
     with np.load(models, allow_pickle=False) as file:
         ids = tuple(file["ids"].tolist())
+    algorithm = build_algorithm(phase, level, ids)
     params = jax.eval_shape(model.init, jax.random.key(0))
     shared_like = jax.eval_shape(lambda: algorithm.init(model.init(jax.random.key(0)), len(ids)))
     public = run.public if (run.public / "shared.npz").exists() else run.private

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import numpy as np
 from kinfolk import models
 from kinfolk.algorithms import REGISTRY
 from kinfolk.algorithms.registry import resolve
+from kinfolk.algorithms.relations import RELATION, with_relation
 from kinfolk.personalize import registry
 from kinfolk.toml import ConfigError
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase
@@ -67,8 +69,11 @@ def _image_model(choice: ModelChoice, shape: tuple[int, ...], classes: int) -> M
         raise ConfigError(f"model={choice.name!r}: {error}") from None
 
 
-def build_algorithm(phase: Phase, level: str) -> Algorithm:
-    """The phase's algorithm, if it may be used at this level."""
+def build_algorithm(phase: Phase, level: str, ids: Sequence[str] | None = None) -> Algorithm:
+    """The phase's algorithm, if it may be used at this level.
+
+    `ids`: the clients in their order, which a relation between them refers to; None: not known, so without relation.
+    """
     if phase.method not in REGISTRY:
         raise ConfigError(f"method={phase.method!r} is not one of {', '.join(REGISTRY)}")
     try:
@@ -79,6 +84,8 @@ def build_algorithm(phase: Phase, level: str) -> Algorithm:
     if level not in entry.levels:
         raise ConfigError(f"{method} cannot run at level={level!r}; it can at {', '.join(entry.levels)}")
     try:
+        if RELATION in entry.options():
+            options = with_relation(options, ids)
         return entry.build(**options)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{phase.method}: {error}") from None

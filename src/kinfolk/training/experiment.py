@@ -41,8 +41,8 @@ class ModelChoice:
 class Training:
     """Local work in a round."""
 
-    batch_size: int | None = 32
-    """Expected batch size; a client with fewer examples uses them all. None: full batches."""
+    batch_size: int | None = field(default=32, metadata={"none": 0})
+    """Expected batch size; a client with fewer examples uses them all. None (in TOML 0): full batches."""
     epochs: int = 1
     """Passes over a client's data in a round."""
     batches: str = "poisson"
@@ -86,9 +86,11 @@ class Phase:
     method: str = "mean_regularized"
     rounds: int = 60
     options: dict[str, Any] = field(default_factory=dict)
-    """The algorithm's hyper-parameters, where they differ from its defaults."""
+    """The algorithm's hyper-parameters, where they differ from its defaults; an array becomes a list, as in TOML."""
 
     def __post_init__(self) -> None:
+        plain = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in self.options.items()}
+        object.__setattr__(self, "options", plain)
         if self.rounds < 1:
             raise ConfigError(f"rounds={self.rounds} must be at least 1")
 

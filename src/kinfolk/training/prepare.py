@@ -108,7 +108,7 @@ def prepare(experiment: Experiment, given: GivenData | None = None, own_model: M
     level, federations = experiment.privacy, federations_of(experiment, given)
     data = federations[0]
     model = model_for(experiment, data, own_model)
-    algorithms = tuple(build_algorithm(phase, level.level) for phase in experiment.phases)
+    algorithms = tuple(build_algorithm(phase, level.level, data.ids) for phase in experiment.phases)
     afterwards = build_afterwards(experiment)
     sizes, training = data.train.sizes, experiment.training
     if level.cohort is not None and level.cohort > len(sizes):

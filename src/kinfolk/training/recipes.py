@@ -1,5 +1,8 @@
 """Settings for data nobody has looked at: from the level, the (public) sizes and the schema alone.
 
+The one place that decides model, method, local work and rounds where the user did not: for the command line,
+`compare`, the estimators and `recommend`.
+
 >>> automatic("example", [40] * 20, features=10, epsilon=1.0).method
 'mean_regularized'
 >>> automatic("example", [5000] * 20, features=10, epsilon=3.0).method
@@ -9,12 +12,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from kinfolk.data.tables.schema import Schema
+from kinfolk.algorithms.registry import REGISTRY, takes_steps
+from kinfolk.data.choice import DataChoice
+from kinfolk.data.federation import Federation
+from kinfolk.data.registry import load_data
+from kinfolk.data.tables import schema as schemas
+from kinfolk.privacy.levels import PrivacyLevel, example_level
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 
 SPREAD = 0.25
 """How much the weights of different clients are taken to differ (standard deviation, features between -1 and 1)."""
@@ -25,6 +35,46 @@ LARGEST_FULL_BATCH = 2**14
 PULLED = ("mean_regularized", "ditto", "relation_regularized")
 """Methods whose strength is that of a pull towards a mean, for which theory has a value."""
 MODELS = {"number": "linear", "binary": "logistic", "classes": "softmax"}
+COMPARED_STRENGTH = 0.5
+"""What methods that pull are compared with on built-in data."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the user has decided; None: nothing yet."""
+
+    method: str | None = None
+    """`auto` is None."""
+    rounds: int | None = None
+    step_size: float | None = None
+    batch_size: int | None = None
+    """0: full batches."""
+    strength: float | str | None = None
+    hidden: tuple[int, ...] = ()
+    """Widths of the hidden layers of a network; none: a linear model."""
+    relation: Any = None
+    """Who is related to whom: a mapping from clients to groups, or a matrix (groups x clients)."""
+
+    def __post_init__(self) -> None:
+        if self.method == "auto":
+            object.__setattr__(self, "method", None)
+
+    def only_for(self, method: str) -> Given:
+        """The same for one method of several, without the numbers that it does not have."""
+        known = REGISTRY[method].options()
+        lacking = {name: None for name in ("strength", "step_size", "relation") if name not in known}
+        return replace(self, method=method, **lacking)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What was decided, and why."""
+
+    model: ModelChoice
+    training: Training
+    phase: Phase
+    notes: tuple[str, ...] = ()
+    """For the person at the screen."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +84,6 @@ class Settings:
     rounds: int
     step_size: float
     batch_size: int | None
-    clip: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -47,15 +96,111 @@ class Method:
     why: str
 
 
-def settings(level: str, schema: Schema, sizes: Sequence[int]) -> Settings:
-    """Rounds, step and batch size.
+def recommend(
+    federation: Federation,
+    privacy: PrivacyLevel | None = None,
+    *,
+    seed: int | None = None,
+    seeds: int = 1,
+    method: str | None = None,
+    rounds: int | None = None,
+    step_size: float | None = None,
+    batch_size: int | None = None,
+    strength: float | str | None = None,
+    hidden: Sequence[int] = (),
+    relation: Any = None,
+) -> Experiment:
+    """An experiment for data nobody has looked at, as the command line and the estimators would choose it.
+
+    `federation`: features between -1 and 1; only its public numbers are used. `privacy`: the level, by default
+    example level with epsilon 3. `seed`, `seeds`: of a simulation; no seed makes a release. What else is given comes
+    first: `method`, `rounds`, `step_size`, `batch_size` (0: full batches), `strength` (a number or "auto"), `hidden`
+    (widths of a network's hidden layers) and `relation` (a mapping from clients to groups, or a matrix).
+
+    Run it with `run(experiment, data=federation)`.
+    """
+    level = example_level(epsilon=3.0) if privacy is None else privacy
+    given = Given(method, rounds, step_size, batch_size, strength, tuple(hidden), relation)
+    found = for_federation(federation, level, given)
+    return Experiment(
+        name=found.phase.method,
+        seed=seed,
+        seeds=seeds,
+        data=DataChoice(federation.name, given=True),
+        model=found.model,
+        training=found.training,
+        privacy=level,
+        phases=(found.phase,),
+    )
+
+
+def for_federation(federation: Federation, privacy: PrivacyLevel, given: Given) -> Recipe:
+    """Model, local work and method for data of one's own, from public numbers; what the user gave comes first."""
+    sizes, features = federation.train.sizes.tolist(), math.prod(federation.shape)
+    usual = settings(privacy.level, federation.outcome, _inputs(federation), sizes)
+    picked = automatic(privacy.level, sizes, features, privacy.epsilon, privacy.delta)
+    method, notes = given.method or _asked_for(given), ()
+    if method is None:
+        method = picked.method
+        pull = f" with strength {picked.strength:g}" if method != "local" else ""
+        notes = (f"method={method}{pull} was picked: {picked.why}",)
+    sparse = "sparse_" if getattr(federation.train, "features", None) is not None else ""
+    model = ModelChoice("mlp", given.hidden) if given.hidden else ModelChoice(sparse + MODELS[federation.outcome])
+    strength = picked.strength if method in PULLED else None
+    return Recipe(model, *_work(method, given, usual, strength), notes)
+
+
+def for_choice(choice: DataChoice, seed: int, privacy: PrivacyLevel, given: Given) -> Recipe:
+    """Model, local work and method for data by name: a built-in set, or a function of the user's own (loaded here)."""
+    if ":" in choice.name:
+        return for_federation(load_data(choice, seed), privacy, given)
+    method = given.method or _asked_for(given) or "mean_regularized"
+    model = ModelChoice("mlp", given.hidden) if given.hidden else ModelChoice()
+    return Recipe(model, *_work(method, given, Settings(60, 0.1, 32), None))
+
+
+def _asked_for(given: Given) -> str | None:
+    """The method that the user asks for without naming it."""
+    if given.relation is not None:
+        return "relation_regularized"
+    return None if given.strength is None else "mean_regularized"
+
+
+def _work(method: str, given: Given, usual: Settings, strength: float | None) -> tuple[Training, Phase]:
+    """Local work and the method with its options."""
+    options: dict[str, Any] = {}
+    if takes_steps(method) or given.step_size is not None:
+        options["step_size"] = usual.step_size if given.step_size is None else given.step_size
+    if strength is not None or given.strength is not None:
+        options["strength"] = strength if given.strength is None else given.strength
+    if isinstance(given.relation, Mapping):
+        options["groups"] = {str(client): group for client, group in given.relation.items()}
+    elif given.relation is not None:
+        options["relation"] = given.relation
+    batch_size = usual.batch_size if given.batch_size is None else given.batch_size or None
+    return Training(batch_size), Phase(method, usual.rounds if given.rounds is None else given.rounds, options)
+
+
+def _inputs(federation: Federation) -> float:
+    """As `inputs_of` has it; features without a schema count as numbers."""
+    if not federation.encoding:
+        return 1 + math.prod(federation.shape) / 3
+    return inputs_of(schemas.from_toml(federation.encoding))
+
+
+def inputs_of(schema: schemas.Schema) -> float:
+    """The squared length of an example whose features are spread evenly over their bounds, with 1 for the bias."""
+    return 1 + sum(1 if column.kind != "number" else 1 / 3 for column in schema.columns)
+
+
+def settings(level: str, outcome: str, inputs: float, sizes: Sequence[int]) -> Settings:
+    """Rounds, step and batch size; `inputs` is the squared length that an example is expected to have.
 
     A step is one over the curvature that features spread evenly over their bounds would have, at most a half. With
     noise on every step, full batches and few rounds waste the least of the budget; at client level local steps are
     free, and few rounds are released.
     """
-    inputs = 1 + sum(1 if column.kind != "number" else 1 / 3 for column in schema.columns)
-    curvature = inputs if schema.outcome == "number" else inputs / 4
+    curvature = inputs if outcome == "number" else inputs / 4
     step_size = float(f"{min(0.5, 1 / curvature):.2g}")
     if level == "example":
         return Settings(60, step_size, None if max(sizes) <= LARGEST_FULL_BATCH else 2048)

@@ -112,7 +112,9 @@ def tune(experiment: Experiment, tuning: Tuning, data: Federation | None = None)
     best: tuple[float, dict[str, float], Any, float] | None = None
     for number in range(count):  # never cut short: the number alone decides
         options = combinations[int(generator.integers(len(combinations)))]
-        algorithm = build_algorithm(Phase(phase.method, phase.rounds, {**phase.options, **options}), "example")
+        algorithm = build_algorithm(
+            Phase(phase.method, phase.rounds, {**phase.options, **options}), "example", data.ids
+        )
         key = jax.random.fold_in(jax.random.key(experiment.seed), 1000 + number)
         models, error = trained(job, algorithm, key)
         score = float(score_of(scorer, models, validation, jax.random.fold_in(key, 1)))

@@ -1,0 +1,203 @@
+"""A public relation between clients, from every door."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from kinfolk import (
+    Engine,
+    Experiment,
+    Federation,
+    PersonalizedRegressor,
+    Phase,
+    Training,
+    client_level,
+    example_level,
+    from_rows,
+    none,
+    run,
+)
+from kinfolk.algorithms.relations import relation_of, with_relation
+from kinfolk.deploy.study import Roster, Study
+from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.toml import ConfigError, from_toml, to_toml
+from kinfolk.training import job_file, offload
+from kinfolk.training.build import build_algorithm
+
+TOWNS = ("graz", "lyon", "oslo", "turku")
+SLOPES = {"graz": 1.0, "lyon": -1.0, "oslo": 1.0, "turku": -1.0}
+GROUPS = {"graz": "up", "lyon": "down", "oslo": "up", "turku": "down"}
+MATRIX = [[0.0, 1.0, 0.0, 1.0], [1.0, 0.0, 1.0, 0.0]]
+
+
+def federation() -> Federation:
+    x = np.random.default_rng(0).uniform(-1, 1, size=(4 * 25, 1)).astype(np.float32)
+    who = np.repeat(TOWNS, 25)
+    return from_rows(x, x[:, 0] * np.array([SLOPES[town] for town in who], np.float32), who, name="slopes")
+
+
+def experiment(level: PrivacyLevel, options: dict[str, Any], rounds: int = 30, **more: Any) -> Experiment:
+    phase = Phase("relation_regularized", rounds, {"strength": 10.0, "step_size": 0.5, **options})
+    return Experiment(seed=0, privacy=level, training=Training(None), phases=(phase,), **more)
+
+
+def weights_of(path: Path) -> dict[str, float]:
+    with np.load(next(path.glob("*/models.npz"))) as file:
+        return dict(zip(file["ids"].tolist(), file["[0]['weights']"][:, 0, 0].tolist(), strict=True))
+
+
+LEVELS = [example_level(epsilon=50.0, delta=1e-3), client_level(noise_multiplier=0.05)]
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=["example", "client"])
+def test_lists_arrays_groups_and_toml_mean_the_same(level: PrivacyLevel, tmp_path: Path) -> None:
+    found = []
+    for options in ({"relation": MATRIX}, {"relation": np.array(MATRIX)}, {"groups": GROUPS}):
+        wanted = experiment(level, options)
+        again = from_toml(to_toml(wanted), Experiment)
+        assert again == wanted
+        found.append(weights_of(run(again, tmp_path, data=federation()).path))
+    assert found[0] == found[1] == found[2]
+    together = weights_of(run(experiment(level, {}), tmp_path, data=federation()).path)
+    assert all(found[0][town] * SLOPES[town] > 0.3 for town in TOWNS), "each town's model goes its group's way"
+    spread = [max(w.values()) - min(w.values()) for w in (found[0], together)]
+    assert spread[0] > 2 * spread[1], "without a relation all are pulled to one mean"
+
+
+def test_toml_as_people_write_it() -> None:
+    text = """
+    [[phases]]
+    method = "relation_regularized"
+    rounds = 2
+    options.relation = [[1, 1, 0], [0, 0, 1]]
+
+    [[phases]]
+    method = "relation_regularized"
+    options.groups = {graz = "a", lyon = "b", oslo = ["a", "b"]}
+    """
+    first, second = from_toml(text, Experiment).phases
+    ids = ("graz", "lyon", "oslo")
+    assert build_algorithm(first, "none", ids).relation.tolist() == [[1, 1, 0], [0, 0, 1]]  # type: ignore[attr-defined]
+    assert build_algorithm(second, "none", ids).relation.tolist() == [[1, 0, 1], [0, 1, 1]]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"relation": [[1, 1, 0]]},
+            r"relation has shape \(1, 3\), and there are 4 clients: give one row per group .*lyon",
+        ),
+        ({"relation": [1, 1, 1, 1]}, r"relation has shape \(4,\)"),
+        ({"relation": [[1, 1], [1]]}, "no matrix of numbers"),
+        ({"relation": [[1, 1, 1, "x"]]}, "no matrix of numbers"),
+        ({"relation": [[1, 1, 1, float("nan")]]}, "negative or not finite: give weights of 0 or more"),
+        ({"relation": [[1, 1, 1, -1]]}, "negative or not finite"),
+        ({"relation": [[1, 1, 1, 0]]}, "only zeros for client 'turku': give it a group"),
+        ({"relation": [[1, 1, 1, 1], [0, 0, 0, 0]]}, "only zeros in row 1"),
+        ({"groups": {"graz": "a"}}, "groups has no group for client 'lyon': all 4 clients need one"),
+        ({"groups": {**GROUPS, "bern": "a"}}, "groups names 'bern', which is none of the 4 clients"),
+        ({"groups": ["a", "b"]}, "must name each client's group"),
+        ({"groups": GROUPS, "relation": MATRIX}, "groups and relation both say"),
+    ],
+)
+def test_what_is_no_relation_of_these_clients_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        build_algorithm(Phase("relation_regularized", 1, options), "none", TOWNS)
+
+
+def test_other_methods_have_no_relation() -> None:
+    with pytest.raises(ConfigError, match="mean_regularized has no option 'groups'"):
+        build_algorithm(Phase("mean_regularized", 1, {"groups": GROUPS}), "none", TOWNS)
+
+
+def test_weights_count_by_their_share() -> None:
+    """Half the weights are the same relation: only proportions matter for what a client is pulled to."""
+    first, second = (
+        build_algorithm(Phase("relation_regularized", 1, {"relation": scale * np.array(MATRIX)}), "none", TOWNS)
+        for scale in (1.0, 0.25)
+    )
+    shared = {"w": np.array([[1.0], [3.0]], np.float32)}
+    for slot, expected in ((0, 3.0), (1, 1.0)):
+        assert float(first.centre(shared, slot)["w"][0]) == expected  # type: ignore[attr-defined]
+        assert float(second.centre(shared, slot)["w"][0]) == pytest.approx(expected)  # type: ignore[attr-defined]
+
+
+def test_without_clients_there_is_no_matrix_yet() -> None:
+    assert with_relation({"groups": GROUPS, "strength": 1.0}, None) == {"strength": 1.0}
+    assert relation_of({"groups": GROUPS}, TOWNS).tolist() == MATRIX
+
+
+@pytest.mark.parametrize("form", ["json groups", "json matrix", "csv"])
+def test_the_command_line_takes_a_file(form: str, tmp_path: Path, command: Any) -> None:
+    data = federation()
+    lines = [
+        f"{town},{data.train.x[k, n, 0]},{data.train.y[k, n]}" for k, town in enumerate(data.ids) for n in range(20)
+    ]
+    (tmp_path / "towns.csv").write_text("\n".join(["town,x,y", *lines]) + "\n")
+    relation = tmp_path / ("r.csv" if form == "csv" else "r.json")
+    groups = "\n".join(["client,group", *(f"{town}, {group}" for town, group in GROUPS.items())])
+    relation.write_text(groups if form == "csv" else json.dumps(GROUPS if "groups" in form else MATRIX))
+    words = ("--client", "town", "--target", "y", "--relation", relation, "--level", "none", "--seed", 0, "--rounds", 2)
+    code, _, err = command("train", tmp_path / "towns.csv", *words, "--output", tmp_path / "runs")
+    assert code == 0, err
+    (path,) = (tmp_path / "runs").iterdir()
+    (phase,) = from_toml((path / "public" / "experiment.toml").read_text(), Experiment).phases
+    assert phase.method == "relation_regularized"
+    assert build_algorithm(phase, "none", TOWNS).relation.tolist() == MATRIX  # type: ignore[attr-defined]
+
+
+def test_a_file_that_is_no_relation_is_refused(tmp_path: Path, command: Any) -> None:
+    for name, text, words in (
+        ("a.json", "{", "is no JSON"),
+        ("a.csv", "client,group\nx\n", "must have two columns"),
+        ("b.json", "[[1]]", "relation has shape (1, 1), and there are 60 clients"),
+    ):
+        (tmp_path / name).write_text(text)
+        code, _, err = command("train", "--relation", tmp_path / name, "--seed", 0, "--output", tmp_path / "runs")
+        assert code == 1
+        assert words in " ".join(err.split())
+    code, _, err = command("train", "--relation", tmp_path / "none.json", "--seed", 0)
+    assert "cannot be read" in err
+
+
+def test_an_estimator_takes_groups_or_a_matrix() -> None:
+    data = federation()
+    x = data.train.x.reshape(-1, 1)
+    y, who = data.train.y.ravel(), np.repeat(data.ids, 20)
+    for relation in (GROUPS, np.array(MATRIX)):
+        fitted = PersonalizedRegressor(privacy=none(), relation=relation, rounds=5, random_state=0)
+        fitted.fit(x, y, clients=who)
+        assert fitted.experiment_.phases[0].method == "relation_regularized"
+        assert fitted.predict(np.ones((2, 1)), clients=["graz", "lyon"])[0] > 0
+
+
+def test_a_relation_is_streamed_and_carried(tmp_path: Path) -> None:
+    wanted = experiment(client_level(noise_multiplier=0.5, cohort=2.0), {"groups": GROUPS}, 6)
+    expected = weights_of(run(wanted, tmp_path / "a", data=federation()).path)
+    streamed = experiment(wanted.privacy, {"groups": GROUPS}, 6, engine=Engine("memory"))
+    found = weights_of(run(streamed, tmp_path / "b", data=federation()).path)
+    assert found == pytest.approx(expected, rel=1e-5)
+    where = offload.export(wanted, tmp_path / "c", data=federation())
+    state, errors, _ = job_file.run(job_file.load(where.private / "job.npz"))
+    leaves = {f"leaf{n}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(job_file.result_arrays(state)))}
+    digest = np.array(job_file.digest(where.private / "job.npz"))
+    np.savez(tmp_path / "result.npz", job=digest, **errors, **leaves)  # type: ignore[arg-type]
+    merged = offload.merge(where.path, tmp_path / "result.npz", data=federation())
+    assert weights_of(merged.path) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_study_agrees_on_the_relation() -> None:
+    roster = Roster("slopes", TOWNS, ("x",), "number")
+    first, second = (
+        Study(roster, experiment(client_level(epsilon=1.0), options)) for options in ({"groups": GROUPS}, {})
+    )
+    assert first.digest != second.digest
+    assert np.asarray(first.algorithms[0].relation).tolist() == MATRIX  # type: ignore[attr-defined]
+    assert jax.tree.leaves(first.first())[0].shape[0] == 2, "one model per group"

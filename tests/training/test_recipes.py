@@ -1,0 +1,96 @@
+"""One place decides settings: the library, the command line and the estimators choose the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kinfolk import PersonalizedClassifier, client_level, example_level, from_rows, none, recommend, run
+from kinfolk.data.federation import Federation
+from kinfolk.toml import ConfigError
+from kinfolk.training import recipes, run_directory
+from kinfolk.training.experiment import ModelChoice, Phase, Training
+
+X = np.random.default_rng(0).uniform(-1, 1, size=(120, 3)).astype(np.float32)
+Y = (X[:, 0] > 0).astype(np.int32)
+WHO = np.repeat(["graz", "lyon", "oslo"], 40)
+
+
+def federation(outcome: str = "binary") -> Federation:
+    return from_rows(X, Y if outcome == "binary" else X[:, 0], WHO, outcome=outcome, name="three")
+
+
+def table(folder: Path) -> Path:
+    path = folder / "three.csv"
+    lines = [f"{who},{','.join(f'{v:.4f}' for v in row)},{label}" for who, row, label in zip(WHO, X, Y, strict=True)]
+    path.write_text("\n".join(["town,a,b,c,sick", *lines]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("given", [{}, {"strength": 2.0}, {"method": "fedavg", "rounds": 3, "batch_size": 8}])
+def test_the_library_decides_what_the_command_and_the_estimator_do(
+    given: dict[str, Any], tmp_path: Path, command: Any
+) -> None:
+    words = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value)]
+    files = (table(tmp_path), "--client", "town", "--target", "sick", "--output", tmp_path / "runs")
+    code, _, err = command("train", *files, "--level", "client", "--seed", 0, "--epsilon", 4, "--delta", 0.01, *words)
+    assert code == 0, err
+    (path,) = (tmp_path / "runs").iterdir()
+    found = run_directory.open_run(path).experiment()
+    level = client_level(4.0, 0.01, allow_large_delta=False)
+    estimator = PersonalizedClassifier(privacy=level, random_state=0, **given).fit(X, Y, clients=WHO)
+    mine = recommend(federation(), level, seed=0, **given)
+    for other in (found, estimator.experiment_):
+        assert (other.model, other.training, other.phases) == (mine.model, mine.training, mine.phases)
+
+
+def test_the_settings_are_those_they_were() -> None:
+    """Which defaults are chosen is another question: here they only have one home."""
+    number = recommend(federation("number"), example_level(1.0))
+    assert (number.model, number.training) == (ModelChoice("linear"), Training(None))
+    assert number.phases == (Phase("mean_regularized", 60, {"step_size": 0.5, "strength": 1.6}),)
+    found = recommend(federation(), client_level(1.0))
+    assert (found.model, found.training) == (ModelChoice("logistic"), Training(32))
+    assert found.phases == (Phase("local", 20, {"step_size": 0.5}),)
+    privacy = example_level(3.0)
+    built_in = recipes.for_choice(recipes.DataChoice("school"), 0, privacy, recipes.Given())
+    assert built_in == recipes.Recipe(
+        ModelChoice(), Training(32), Phase("mean_regularized", 60, {"step_size": 0.1}), ()
+    )
+
+
+def test_what_is_given_comes_first() -> None:
+    found = recommend(federation(), none(), method="ditto", rounds=7, step_size=0.3, batch_size=0, hidden=[4], seed=1)
+    assert found.phases[0].rounds == 7
+    assert found.phases[0].options["step_size"] == 0.3
+    assert (found.training.batch_size, found.model, found.seed) == (None, ModelChoice("mlp", (4,)), 1)
+    assert recommend(federation(), none(), strength="auto").phases[0].method == "mean_regularized"
+    related = recommend(federation(), none(), relation={"graz": "a", "lyon": "b", "oslo": "a"}).phases[0]
+    assert (related.method, related.options["groups"]["oslo"]) == ("relation_regularized", "a")
+
+
+def test_a_recommended_experiment_runs_on_the_federation_it_is_for(tmp_path: Path) -> None:
+    mine = recommend(federation(), none(), seed=0, rounds=2)
+    assert run(mine, tmp_path, data=federation()).done()
+    with pytest.raises(ValueError, match="data='three' was given as an object"):
+        run(mine, tmp_path)
+
+
+def test_an_estimator_learns_its_strength() -> None:
+    level = example_level(8.0, 1e-3)
+    found = PersonalizedClassifier(privacy=level, strength="auto", rounds=3, random_state=0).fit(X, Y, clients=WHO)
+    assert found.experiment_.phases[0] == Phase("mean_regularized", 3, {"step_size": 0.5, "strength": "auto"})
+    assert found.privacy_["strength_learned"]
+    assert found.predict(X, clients=WHO).shape == (120,)
+    with pytest.raises(ConfigError, match="level='client'"):
+        PersonalizedClassifier(privacy=client_level(4.0, 0.01), strength="auto", random_state=0).fit(X, Y, clients=WHO)
+
+
+def test_a_method_that_is_compared_gets_only_what_it_has() -> None:
+    given = recipes.Given(None, 5, 0.3, strength=2.0, relation={"a": "b"})
+    assert given.only_for("fedavg") == replace(given, method="fedavg", strength=None, relation=None)
+    assert given.only_for("relation_regularized") == replace(given, method="relation_regularized")
