@@ -13,7 +13,7 @@ from kinfolk import batching, models
 from kinfolk.data.federation import from_rows
 from kinfolk.engines import resident
 from kinfolk.privacy import clipping
-from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.privacy.mechanisms import shuffled_batch
 from kinfolk.training.build import as_sweep
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
@@ -51,8 +51,8 @@ def run(job: Job) -> list[np.ndarray]:
 
 
 LEVELS = {
-    "example": PrivacyLevel("example", noise_multiplier=1.0, delta=1e-3),
-    "client": PrivacyLevel("client", noise_multiplier=1.0, delta=1e-3, cohort=2.0),
+    "example": PrivacyLevel(Level.EXAMPLE, noise_multiplier=1.0, delta=1e-3),
+    "client": PrivacyLevel(Level.CLIENT, noise_multiplier=1.0, delta=1e-3, cohort=2.0),
 }
 
 

@@ -41,7 +41,7 @@ from kinfolk.deploy.silo_program import prepare_silo
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.deploy.worker import Worker
 from kinfolk.engines import resident
-from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.training.build import as_sweep
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 from kinfolk.training.prepare import prepare
@@ -67,7 +67,7 @@ def study_of(silos: int, rounds: int) -> tuple[Study, Federation]:
         seed=0,
         model=ModelChoice("logistic"),
         training=Training(batch_size=32),
-        privacy=PrivacyLevel("example", noise_multiplier=2.0, delta=1e-4),
+        privacy=PrivacyLevel(Level.EXAMPLE, noise_multiplier=2.0, delta=1e-4),
         phases=(Phase("mean_regularized", rounds),),
     )
     return Study(Roster("benchmark", federation.ids, FEATURES), experiment), federation

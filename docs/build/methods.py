@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.algorithms.registry import REGISTRY, Entry
-from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.toml import to_toml
 from kinfolk.training.experiment import Experiment, Phase
 from kinfolk.verify.registry_check import check_registry
@@ -108,7 +108,7 @@ STEP = "Step size of local training; also a table `{start, factor, every}`, whic
 
 
 def _experiment(entry: Entry) -> str:
-    level = PrivacyLevel(entry.levels[0], None if entry.levels[0] == "none" else 3.0)
+    level = PrivacyLevel(Level(entry.levels[0]), None if entry.levels[0] == "none" else 3.0)
     plain = {f.name: f.default for f in fields(entry.make) if isinstance(f.default, str | int | float)}
     return to_toml(Experiment(name=entry.name, seed=0, privacy=level, phases=(Phase(entry.name, 60, plain),)))
 

@@ -139,7 +139,7 @@ class _Personalized(BaseEstimator):
             else self.random_state
         )
         guesses = schema.unconfirmed()
-        if seed is None and guesses and privacy.level != "none":
+        if seed is None and guesses and privacy.level.private:
             raise PrivacyError(
                 f"a release needs what is declared, not guessed from X and y ({schemas.shortened(guesses, 5)}): give "
                 "bounds=(low, high) and target= (the labels, or (low, high)), or schema=; or random_state=0 to simulate"

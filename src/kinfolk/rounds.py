@@ -2,51 +2,87 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from jax import Array
 
+from kinfolk import trees
 from kinfolk.privacy.choice import Chooser
 from kinfolk.privacy.gates import DataGate, Inbox
+from kinfolk.privacy.levels import Level
 from kinfolk.privacy.mechanisms import Mechanism
 from kinfolk.privacy.release import Meter
 from kinfolk.types import Algorithm, Message, Model, Personal, Rows, Shared
 
 
+@dataclass(frozen=True)
+class RoundSpec:
+    """What is fixed when a round is compiled."""
+
+    model: Model
+    level: Level
+    most_steps: int
+    """The largest number of local steps of any client computed together: the length of the loop."""
+    clients: int
+    """How many clients there are, present or not."""
+
+
+@trees.register
+@dataclass(frozen=True)
+class Client:
+    """One client's side of a round; engines add a leading axis for many."""
+
+    personal: Personal
+    rows: Rows
+    meter: Meter
+    terms: tuple[Mechanism, Chooser]
+    """What stands at its data gate: for gradients, and for choices."""
+    size: Array
+    """Its number of training examples; public."""
+    steps: Array
+    """How many local steps it takes in a round; public."""
+
+
+@trees.register
+@dataclass(frozen=True)
+class Mail:
+    """The aggregator's side of a round: what arrived, and what stands at the inbox."""
+
+    messages: Message
+    """One row per place, like the next three."""
+    weights: Array
+    slots: Array
+    """Which client sits in each place."""
+    present: Array
+    meter: Meter
+    mechanism: Mechanism
+    expected: Array
+    """For every client, the expected weight with which it takes part; public."""
+
+
+def data_gate(spec: RoundSpec, client: Client, number: Array) -> DataGate:
+    """The gate before a client's examples in round `number`."""
+    public = (client.size, client.steps, number)
+    return DataGate(client.rows, client.meter, *client.terms, *public, spec.most_steps, spec.model)
+
+
+def inbox(spec: RoundSpec, mail: Mail, number: Array) -> Inbox:
+    """The gate before the clients' messages in round `number`."""
+    arrived = (mail.messages, mail.weights, mail.slots, mail.present)
+    return Inbox(*arrived, mail.meter, mail.mechanism, mail.expected, number, spec.level.messages_are_clean)
+
+
 def client_round(
-    model: Model,
-    most_steps: int,
-    algorithm: Algorithm,
-    shared: Shared,
-    personal: Personal,
-    rows: Rows,
-    meter: Meter,
-    mechanisms: tuple[Mechanism, Chooser],
-    size: Array,
-    steps: Array,
-    number: Array,
+    spec: RoundSpec, algorithm: Algorithm, shared: Shared, client: Client, number: Array
 ) -> tuple[Message, Personal, Meter]:
     """One client's part of round `number`: what it sends, what it keeps, and what it has spent."""
-    gate = DataGate(rows, meter, *mechanisms, size, steps, number, most_steps, model)
-    message, personal, gate = algorithm.client(shared, personal, gate)
+    message, personal, gate = algorithm.client(shared, client.personal, data_gate(spec, client, number))
     return message, personal, gate._meter
 
 
 def server_round(
-    level: str,
-    algorithm: Algorithm,
-    shared: Shared,
-    messages: Message,
-    weights: Array,
-    slots: Array,
-    present: Array,
-    meter: Meter,
-    mechanism: Mechanism,
-    expected: Array,
-    number: Array,
+    spec: RoundSpec, algorithm: Algorithm, shared: Shared, mail: Mail, number: Array
 ) -> tuple[Shared, Meter]:
     """The aggregator's part of round `number`: what is published, and what that has cost."""
-    clean = level != "client"
-    inbox: Any = Inbox(messages, weights, slots, present, meter, mechanism, expected, number, clean)
-    shared, inbox = algorithm.server(shared, inbox)
-    return shared, inbox._meter
+    shared, after = algorithm.server(shared, inbox(spec, mail, number))
+    return shared, after._meter

@@ -8,6 +8,7 @@ import json
 import tomllib
 import types
 import typing
+from enum import StrEnum
 from typing import Any
 
 
@@ -62,6 +63,8 @@ def _build(kind: Any, value: Any, where: str) -> Any:
         return {key: _build(arguments[1], item, _dotted(where, key)) for key, item in value.items()}
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return value  # the dataclass says which words there are
     if kind is not Any and type(value) is not kind:
         raise ConfigError(f"{where}={value!r} should be a {kind.__name__}")
     return value

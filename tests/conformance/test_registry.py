@@ -14,7 +14,7 @@ from kinfolk import trees
 from kinfolk.algorithms import REGISTRY
 from kinfolk.engines import resident
 from kinfolk.engines.release_counts import count_uses
-from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS
+from kinfolk.privacy.levels import Level
 from kinfolk.training import run_directory
 from kinfolk.training.build import as_sweep
 from kinfolk.training.prepare import check_job
@@ -113,14 +113,14 @@ def test_uses_are_counted_on_the_program_and_bounded_by_the_trace(name: str, lev
     counted = count_uses(w.plan, w.algorithm, w.terms, w.clients, range(ROUNDS))
     after = w.run()
     check = check_job(w.plan, w.algorithm, w.terms, jax.tree.map(lambda leaf: leaf[None], w.clients)).require()
-    for kind in DATA_KINDS[level]:
+    for kind in Level(level).data_kinds:
         assert np.array_equal(counted[kind].sum(axis=0), after.meters.uses[kind])
         assert counted[kind].max() <= check.client_releases.get(kind, 0)
-    for kind in INBOX_KINDS[level]:
+    for kind in Level(level).inbox_kinds:
         assert counted[kind].sum() == after.server.uses[kind]
         assert counted[kind].max() <= check.server_releases.get(kind, 0)
-    assert not set(check.client_releases) - set(DATA_KINDS[level])
-    assert not set(check.server_releases) - set(INBOX_KINDS[level])
+    assert not set(check.client_releases) - set(Level(level).data_kinds)
+    assert not set(check.server_releases) - set(Level(level).inbox_kinds)
 
 
 @private

@@ -15,7 +15,7 @@ from kinfolk.algorithms import REGISTRY
 from kinfolk.data.federation import Federation, from_rows
 from kinfolk.engines.layout import lay_out
 from kinfolk.engines.resident import Clients, Plan, State, one_round, start
-from kinfolk.privacy.levels import PrivacyLevel, Terms
+from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
 from kinfolk.types import Algorithm
 
 PAIRS = [(name, level) for name, entry in REGISTRY.items() for level in entry.levels]
@@ -52,7 +52,7 @@ def tiny_federation(seed: int = 3) -> Federation:
 
 def tiny_level(level: str, cohort: float | None = None) -> PrivacyLevel:
     noise = None if level == "none" else 1.5
-    return PrivacyLevel(level, noise_multiplier=noise, delta=1e-3 if noise else None, cohort=cohort)
+    return PrivacyLevel(Level(level), noise_multiplier=noise, delta=1e-3 if noise else None, cohort=cohort)
 
 
 @lru_cache
@@ -66,7 +66,7 @@ def world(name: str, level: str, *, blocks: int = 2, cohort: float | None = None
     terms = terms_for(tiny_level(level, cohort), federation.ids, sizes, BATCH, uses)
     terms = jax.tree.map(jnp.asarray, terms)
     algorithm = jax.tree.map(jnp.float32, REGISTRY[name].build())
-    return World(Plan(MODEL, level, widths, most), algorithm, terms, trees.row(clients, 0))
+    return World(Plan(MODEL, Level(level), widths, most), algorithm, terms, trees.row(clients, 0))
 
 
 def with_changed_row(clients: Clients, block: int, client: int, row: int) -> Clients:

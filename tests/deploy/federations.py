@@ -18,7 +18,7 @@ from kinfolk.deploy.policy import Columns, Policy
 from kinfolk.deploy.silo_program import prepare_silo
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.deploy.worker import Worker
-from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.training import run_directory
 from kinfolk.training.experiment import Afterwards, Experiment, ModelChoice, Phase, Training
 from kinfolk.types import Rows
@@ -45,8 +45,8 @@ def rows_of(federation: Federation, slot: int) -> Rows:
 
 def level_of(level: str, **options: Any) -> PrivacyLevel:
     if level == "none":
-        return PrivacyLevel("none", **options)
-    return PrivacyLevel(level, **{"noise_multiplier": 1.5, "delta": 1e-3, **options})
+        return PrivacyLevel(Level.NONE, **options)
+    return PrivacyLevel(Level(level), **{"noise_multiplier": 1.5, "delta": 1e-3, **options})
 
 
 def study_of(

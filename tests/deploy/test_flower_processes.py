@@ -26,7 +26,7 @@ from kinfolk.deploy.scaffold import TARGET, policy_for, write_federation
 from kinfolk.deploy.silo import kept_running, read_silo
 from kinfolk.deploy.status import server_status, silo_status
 from kinfolk.deploy.study import Roster, Study
-from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.privacy.mechanisms import Cost
 from kinfolk.report import write_report
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
@@ -46,7 +46,7 @@ from tests.deploy.processes import (
 pytestmark = MARKS
 ROOT = Path(__file__).parents[2]
 ROUNDS, PAID_ROUNDS, ROUND_SECONDS = 20, 6, 25.0
-LEVEL = PrivacyLevel("example", epsilon=4.0, delta=1e-4)
+LEVEL = PrivacyLevel(Level.EXAMPLE, epsilon=4.0, delta=1e-4)
 
 
 @pytest.fixture

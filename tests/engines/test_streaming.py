@@ -24,7 +24,7 @@ from kinfolk.data.federation import Federation
 from kinfolk.data.lazy import from_arrays, from_function
 from kinfolk.engines.client_store import StoreError, in_memory, on_disk
 from kinfolk.engines.streaming import places_for
-from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level
+from kinfolk.privacy.levels import Level, PrivacyLevel, client_level, example_level
 from kinfolk.privacy.mechanisms import Sampling
 from kinfolk.toml import ConfigError
 from kinfolk.training import backends, loop, prepare, run_directory, streaming_backend
@@ -101,7 +101,7 @@ CASES: dict[str, dict[str, Any]] = {
     "client level": {},
     "two phases": {"phases": (Phase("fedavg", 10), Phase("shared_and_own", 10))},
     "nobody keeps anything": {"phases": (Phase("fedavg", 10),)},
-    "no privacy": {"level": PrivacyLevel("none", cohort=8.0)},
+    "no privacy": {"level": PrivacyLevel(Level.NONE, cohort=8.0)},
     "everybody in every round": {"level": client_level(noise_multiplier=0.5), "training": Training(batch_size=None)},
     "clients in turns": {"model": ModelChoice("mlp", (4,)), "phases": (Phase("mean_regularized", 6),)},
     "a relation and weights by size": {
@@ -223,7 +223,7 @@ def test_a_release_is_charged_and_streamed(tmp_path: Path) -> None:
         ({"level": example_level(epsilon=3.0)}, "every client is in every round"),
         ({"seeds": 2}, "seeds needs every client"),
         ({"training": Training(tail=0.5)}, "tail needs every client"),
-        ({"level": PrivacyLevel("none"), "phases": (Phase("mocha", 2),)}, "mocha reads every client's message"),
+        ({"level": PrivacyLevel(Level.NONE), "phases": (Phase("mocha", 2),)}, "mocha reads every client's message"),
     ],
 )
 def test_what_cannot_be_streamed_is_refused(changes: dict[str, Any], words: str) -> None:
@@ -240,6 +240,6 @@ def test_a_full_disk_is_noticed_before_the_first_round(tmp_path: Path) -> None:
 def test_no_client_is_left_out_whom_the_account_counts() -> None:
     """A capacity has its overflow in the account. Without one the account has none, and so everybody has a place."""
     half = Sampling(np.float32(0.5))
-    assert places_for("client", half, 1000) == 1000
-    assert places_for("client", replace(half, capacity=640), 1000) == 640
-    assert places_for("none", half, 1000) < 1000
+    assert places_for(Level.CLIENT, half, 1000) == 1000
+    assert places_for(Level.CLIENT, replace(half, capacity=640), 1000) == 640
+    assert places_for(Level.NONE, half, 1000) < 1000

@@ -14,7 +14,7 @@ from kinfolk.data.federation import DataError, from_rows, pooled
 from kinfolk.data.sets.synthetic import synthetic_schools
 from kinfolk.engines import resident
 from kinfolk.engines.layout import lay_out
-from kinfolk.privacy.levels import client_level, example_level, none
+from kinfolk.privacy.levels import Level, client_level, example_level, none
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.report import line_chart
 from kinfolk.toml import ConfigError
@@ -99,7 +99,7 @@ def test_features_may_be_several_arrays(tmp_path: Path) -> None:
 
     model = models.from_functions(init, apply, "number")
     clients, tests, widths, steps = lay_out([data], batch_size=None, epochs=1)
-    plan = resident.Plan(model, "none", widths, steps)
+    plan = resident.Plan(model, Level.NONE, widths, steps)
     job = prepare(small(privacy=none()))
     algorithms = as_sweep(job.algorithms[0])
     state = resident.start_all(plan, algorithms, jax.random.key(0)[None])

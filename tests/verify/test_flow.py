@@ -14,11 +14,12 @@ from kinfolk import models, trees
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.local_steps import descend
 from kinfolk.algorithms.mean_regularized import MeanRegularized
+from kinfolk.privacy.levels import Level
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.types import Model
 from kinfolk.verify.flow import CLEAN, MARKED, ROWS, check
-from kinfolk.verify.registry_check import small_rows, small_terms
-from kinfolk.verify.round_check import RoundCheck, check_round
+from kinfolk.verify.registry_check import check_small
+from kinfolk.verify.round_check import RoundCheck
 
 FEATURES = 3
 FROZEN = np.arange(4.0, dtype=np.float32)
@@ -26,7 +27,7 @@ FROZEN = np.arange(4.0, dtype=np.float32)
 
 def checked(algorithm: Any, level: str, model: Model | None = None) -> RoundCheck:
     model = model or models.linear(FEATURES)
-    return check_round(model, level, algorithm, small_terms(level), small_rows(FEATURES), 2)
+    return check_small(algorithm, Level(level), model, FEATURES)
 
 
 def register(cls: Any) -> Any:

@@ -13,11 +13,12 @@ import pytest
 from kinfolk import models, trees
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.privacy import clipping
+from kinfolk.privacy.levels import Level
 from kinfolk.privacy.mechanisms import ExactSum, Sampling
 from kinfolk.privacy.release import PrivacyError, release
 from kinfolk.types import Model
-from kinfolk.verify.registry_check import small_rows, small_terms
-from kinfolk.verify.round_check import RoundCheck, check_round
+from kinfolk.verify.registry_check import check_small
+from kinfolk.verify.round_check import RoundCheck
 
 FEATURES = 3
 FROZEN = np.arange(4.0, dtype=np.float32)
@@ -25,7 +26,7 @@ FROZEN = np.arange(4.0, dtype=np.float32)
 
 def checked(algorithm: Any, level: str, model: Model | None = None) -> RoundCheck:
     model = model or models.linear(FEATURES)
-    return check_round(model, level, algorithm, small_terms(level), small_rows(FEATURES), 2)
+    return check_small(algorithm, Level(level), model, FEATURES)
 
 
 def register(cls: Any) -> Any:

@@ -29,7 +29,7 @@ from kinfolk.data.sets.mnist import rotated_mnist
 from kinfolk.engines import resident
 from kinfolk.engines.layout import lay_out
 from kinfolk.engines.resident import Plan
-from kinfolk.privacy.levels import example_level
+from kinfolk.privacy.levels import Level, example_level
 from kinfolk.training import job_file
 from kinfolk.training.build import as_sweep, build_model
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
@@ -110,7 +110,7 @@ def run(folder: Path, setting: Setting, choice: ModelChoice) -> dict[str, Any]:
             for seed in range(setting.seeds)
         ]
         clients, tests, widths, steps = lay_out(data, batch_size=setting.batch, epochs=1)
-        plan = Plan(build_model(choice, data[0].shape, "classes", 10), "example", widths, steps)
+        plan = Plan(build_model(choice, data[0].shape, "classes", 10), Level.EXAMPLE, widths, steps)
         for number, (name, (method, options)) in enumerate(methods(setting).items()):
             algorithm = as_sweep(REGISTRY[method].build(**options))
             terms = as_sweep(job_file.load(folder / f"terms{number}.npz"))

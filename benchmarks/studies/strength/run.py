@@ -38,7 +38,7 @@ from kinfolk.engines import resident
 from kinfolk.engines.layout import lay_out, local_steps
 from kinfolk.models import linear
 from kinfolk.privacy.gates import CHOICE, GRADIENT
-from kinfolk.privacy.levels import Budget, Terms, example_level
+from kinfolk.privacy.levels import Budget, Level, Terms, example_level
 from kinfolk.privacy.mechanisms import GaussianSum
 from kinfolk.theory.tuning import draw_trials
 from kinfolk.types import Model
@@ -54,7 +54,7 @@ TRIALS, SHAPE = 10, 0.0
 def run(model: Model, algorithm: Any, terms: Terms, laid: Any, keys: jax.Array, rounds: int) -> np.ndarray:
     """Losses and errors of shape (2, points, seeds, clients); leaves of algorithm and terms have an axis of points."""
     clients, tests, widths, most = laid
-    plan = resident.Plan(model, "example", widths, most)
+    plan = resident.Plan(model, Level.EXAMPLE, widths, most)
     states = resident.start_all(plan, algorithm, keys)
     states = resident.run_rounds(plan, algorithm, terms, clients, states, jnp.int32(0), jnp.int32(rounds))
     found = resident.errors(plan, algorithm, tests, states)

@@ -17,7 +17,7 @@ from kinfolk.privacy import correlated_noise
 from kinfolk.privacy.choice import ExactMin, NoisyMin
 from kinfolk.privacy.correlated_noise import CorrelatedSum
 from kinfolk.privacy.gates import CHOICE, GRADIENT
-from kinfolk.privacy.levels import INBOX_KINDS, LARGEST_CLIP, SMALLEST_CLIP, Budget, PrivacyLevel, Terms
+from kinfolk.privacy.levels import LARGEST_CLIP, SMALLEST_CLIP, Budget, Level, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import (
     LARGEST_NOISE_MULTIPLIER,
     AdaptiveSum,
@@ -54,7 +54,7 @@ def terms_for(
     rates = np.array([coin_rate(batch_size / n) if batch_size else 1.0 for n in sizes])
     clients = len(sizes)
     cohort_rate = coin_rate(level.cohort / clients) if level.cohort else 1.0
-    if level.level == "example":
+    if level.level.clients_pay:
         if shuffled:
             raise BudgetError("batches='shuffled' has no account at level='example': use batches='poisson'")
         counts = uses[GRADIENT].sum(axis=0)
@@ -93,9 +93,9 @@ def terms_for(
         weights_count,
     )
     data = ExactSum(Sampling(rates.astype(np.float32), capacity), shuffled=batch_size if shuffled else None)
-    if level.level == "none":
+    if not level.level.private:
         return Terms(data, chooser, ExactSum(Sampling(np.float32(cohort_rate)), sampled_here=False))
-    counted = np.sum(np.broadcast_arrays(*(uses[kind][:, 0] for kind in INBOX_KINDS["client"])), axis=0)
+    counted = np.sum(np.broadcast_arrays(*(uses[kind][:, 0] for kind in Level.CLIENT.inbox_kinds)), axis=0)
     count = int(counted.sum())
     if level.noise_bands > 1:
         period = max(1, int(clients // level.cohort)) if level.cohort else 1
@@ -260,13 +260,13 @@ def _noise(
 
 def check_deltas(level: PrivacyLevel, ids: Sequence[str], sizes: np.ndarray) -> None:
     """Refuses a delta of 1/n or more, and warns from 1/(10 n) on; n is the number of protected units."""
-    if level.level == "none":
+    if not level.level.private:
         return
     unknown = sorted(set(level.budgets) - set(ids))
     if unknown:
         raise BudgetError(f"budgets name clients that are not in the data: {', '.join(unknown[:5])}")
     clients = zip(ids, sizes.tolist(), strict=True)
-    parties = [("the federation", len(sizes))] if level.level == "client" else list(clients)
+    parties = [("the federation", len(sizes))] if level.level.server_pays else list(clients)
     deltas = {who: (budget_of(level, who, n)[1], n) for who, n in parties}
     worst = max(deltas, key=lambda who: deltas[who][0] * deltas[who][1])
     delta, n = deltas[worst]

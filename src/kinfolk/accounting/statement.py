@@ -10,7 +10,7 @@ import numpy as np
 
 from kinfolk.accounting import composition
 from kinfolk.accounting.ledger import SIMULATED, Line
-from kinfolk.privacy.levels import UNITS, PrivacyLevel
+from kinfolk.privacy.levels import PrivacyLevel
 
 VERSION = 1
 
@@ -61,7 +61,7 @@ def statement(
     result: dict[str, Any] = {
         "version": VERSION,
         "level": level.level,
-        "unit": UNITS[level.level],
+        "unit": level.level.unit,
         "relation": level.relation,
         "view": VIEWS[level.level],
         "data": data,
@@ -75,10 +75,10 @@ def statement(
         "not_covered": list(NOT_COVERED),
         "not_private": [] if scaling_is_private else [f"features were scaled with raw statistics ({scaling})"],
     }
-    if level.tasks_per_person > 1 and level.level != "none":
+    if level.tasks_per_person > 1 and level.level.private:
         result |= _people(level, parties)
         result["not_covered"] = [ONE_CLIENT if text == SEVERAL else text for text in result["not_covered"]]
-    if level.level == "client":
+    if level.level.server_pays:
         charges = composition.by_run((line.run, line.cost, line.uses) for line in lines)
         delta = next(iter(deltas.values()))
         result["epsilon_if_participation_is_seen"] = composition.epsilon_if_coins_are_seen(charges, delta)
@@ -88,7 +88,7 @@ def statement(
         ]
     if other_accounts:
         result["not_covered"].append("releases on this data set that protect another unit: they have their own account")
-    if level.level == "none":
+    if not level.level.private:
         result["not_private"].append("training adds no noise")
         result["epsilon"] = None
     return result
@@ -101,7 +101,7 @@ def _people(level: PrivacyLevel, parties: Sequence[Mapping[str, Any]]) -> dict[s
     and they add up: for any choice of clients at most the dearest ones' epsilons, and deltas, together.
     """
     count = level.tasks_per_person
-    if level.level == "client":
+    if level.level.server_pays:
         return {"unit": f"one person, with all data in up to {count} clients", "tasks_per_person": count}
     epsilons, deltas = (sorted((p[key] for p in parties), reverse=True)[:count] for key in ("epsilon", "delta"))
     joint = {"epsilon": float(sum(epsilons)), "delta": float(sum(deltas))}

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from kinfolk.cli.output import ClientColumn, Json, Target, console, emit, tell
 from kinfolk.data.choice import DataChoice
-from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.toml import ConfigError
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def privacy_level(
     level: str, epsilon: float | None, delta: float | None, clip: float, cohort: float | None
 ) -> PrivacyLevel:
     if level == "none":
-        return PrivacyLevel("none", cohort=cohort)
-    return PrivacyLevel(level, 3.0 if epsilon is None else epsilon, delta, clip=clip, cohort=cohort)
+        return PrivacyLevel(Level.NONE, cohort=cohort)
+    return PrivacyLevel(Level(level), 3.0 if epsilon is None else epsilon, delta, clip=clip, cohort=cohort)
 
 
 def table_choice(

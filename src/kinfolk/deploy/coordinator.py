@@ -30,10 +30,9 @@ from kinfolk.deploy.wire import WireError, pack, unpack
 from kinfolk.deploy.worker import VERSION
 from kinfolk.engines.cohorts import draw_cohort
 from kinfolk.privacy.exact_noise import check_grid
-from kinfolk.privacy.levels import INBOX_KINDS
 from kinfolk.privacy.mechanisms import Mechanism
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
-from kinfolk.rounds import server_round
+from kinfolk.rounds import Mail, RoundSpec, server_round
 from kinfolk.training import run_directory
 from kinfolk.training.prepare import SERVER
 from kinfolk.training.run_directory import Run
@@ -110,7 +109,7 @@ class Coordinator:
         return run, 0, self._first()
 
     def _first(self) -> dict[str, Any]:
-        counts = dict.fromkeys(INBOX_KINDS[self.study.level], 0)
+        counts = dict.fromkeys(self.study.level.inbox_kinds, 0)
         return {"shared": self.study.first(), "entry": (), "uses": counts, "draws": 0, "memory": np.float32(1)}
 
     def _load(self, run: Run) -> tuple[int, dict[str, Any]]:
@@ -164,7 +163,7 @@ class Coordinator:
             present[slot] = True
             for whole, leaf in zip(jax.tree.leaves(messages), jax.tree.leaves(found[0]), strict=True):
                 whole[slot] = leaf
-        if study.level != "client":  # at client level this would tell who took part
+        if not study.level.server_pays:  # at client level this would tell who took part
             absent = [name for slot, name in enumerate(study.roster.clients) if not present[slot]]
             run_directory.append_json(self.run.private / "rounds.jsonl", {"round": number, "absent": absent})
         self._charge(number)
@@ -186,19 +185,11 @@ class Coordinator:
         inbox = self.terms.at(number).inbox
         meter = self._test_meter() if self.test_keys else self._fresh_meter(phase, inbox)
         before = {kind: int(count) for kind, count in meter.uses.items()}
-        shared, meter = run_server(
-            study.level,
-            study.algorithms[phase],
-            jax.tree.map(jnp.asarray, self.shared),
-            jax.tree.map(jnp.asarray, messages),
-            weights,
-            jnp.arange(study.clients, dtype=jnp.int32),
-            jnp.asarray(present),
-            meter,
-            inbox,
-            inbox.sampling.rate * weights,
-            jnp.int32(number),
-        )
+        messages, shared = jax.tree.map(jnp.asarray, (messages, self.shared))
+        slots = jnp.arange(study.clients, dtype=jnp.int32)
+        mail = Mail(messages, weights, slots, jnp.asarray(present), meter, inbox, inbox.sampling.rate * weights)
+        spec = RoundSpec(study.model, study.level, 1, study.clients)
+        shared, meter = run_server(spec, study.algorithms[phase], shared, mail, jnp.int32(number))
         spent = {kind: int(count) - before[kind] for kind, count in meter.uses.items()}
         if spent != {kind: int(counts[number]) for kind, counts in self.uses.items()}:
             raise PrivacyError("the meter counted other uses than the ledger was charged; nothing is published")
@@ -214,7 +205,7 @@ class Coordinator:
         self._publish(self.run, shared, self.done)
 
     def _publish(self, run: Run, shared: Tree, done: int) -> None:
-        if self.study.level == "none":
+        if not self.study.level.private:
             return
         folder = run.public / "shared"
         with run_directory.writing(folder):
@@ -225,12 +216,12 @@ class Coordinator:
 
     def _test_meter(self) -> Meter:
         """The stream that simulation would use, gone on from the saved counts."""
-        meter = new_meter(jax.random.fold_in(self.study.key, 2), INBOX_KINDS[self.study.level])
+        meter = new_meter(jax.random.fold_in(self.study.key, 2), self.study.level.inbox_kinds)
         counts = {kind: jnp.int32(self._state["uses"][kind]) for kind in meter.uses}
         return replace(meter, uses=counts, draws=jnp.int32(self._state["draws"]), memory=self._memory)
 
     def _fresh_meter(self, phase: int, inbox: Mechanism) -> Meter:
-        mechanisms = dict.fromkeys(INBOX_KINDS[self.study.level], inbox)
+        mechanisms = dict.fromkeys(self.study.level.inbox_kinds, inbox)
         meter = fresh_meter(mechanisms, self._tape(self.checks[phase].sizes))
         return replace(meter, memory=self._memory)
 
@@ -241,21 +232,22 @@ class Coordinator:
 
     def _tape(self, sizes: Mapping[str, int]) -> Tape | None:
         most = {kind: int(counts.max(initial=0)) for kind, counts in self.uses.items()}
-        return tape_shapes(INBOX_KINDS[self.study.level], sizes, most)
+        return tape_shapes(self.study.level.inbox_kinds, sizes, most)
 
     def _check(self, phase: int) -> RoundCheck:
         """The flow check of the very program that publishes. At example level the server sees nothing private."""
         study = self.study
-        if study.level != "client":
+        if not study.level.server_pays:
             return RoundCheck((), {}, {}, {}, "")
-        arguments = (study.model, study.level, study.algorithms[phase], self.terms, row_shapes(study, 2), 1)
-        check = check_round(*arguments, study.clients).require()
+        spec = RoundSpec(study.model, study.level, 1, study.clients)
+        arguments = (spec, study.algorithms[phase], self.terms, row_shapes(study, 2))
+        check = check_round(*arguments).require()
         rounds = [number for number in range(study.experiment.rounds) if study.phase(number) == phase]
         require_traced({kind: counts[rounds] for kind, counts in self.uses.items()}, check.server_releases)
         if self.test_keys:
             return check
         check_grid(self.terms.inbox, study.clients)
-        return check_round(*arguments, study.clients, tapes=(None, self._tape(check.sizes))).require()
+        return check_round(*arguments, tapes=(None, self._tape(check.sizes))).require()
 
     def _lines(self, number: int) -> list[Line]:
         inbox = self.terms.at(number).inbox
@@ -277,7 +269,7 @@ class Coordinator:
 
     def _require(self, rounds: range) -> None:
         """Refuses rounds that the federation's budget does not cover."""
-        if self.study.level != "client":
+        if not self.study.level.server_pays:
             return
         epsilon, delta = budget_of(self.study.experiment.privacy, SERVER, self.study.clients)
         if epsilon is None and not self.test_keys:
@@ -297,7 +289,7 @@ class Coordinator:
         return True
 
     def _charge(self, number: int) -> None:
-        if self.study.level == "client":
+        if self.study.level.server_pays:
             self._require(range(number, number + 1))
             self.ledger.charge(self._lines(number))
 
@@ -305,10 +297,10 @@ class Coordinator:
         """Writes the last shared state and the statement: what is promised, and who keeps which account."""
         study, public = self.study, self.run.public
         level, roster = study.experiment.privacy, study.roster
-        if study.level != "none":
+        if study.level.private:
             run_directory.write_tree(public / "shared.npz", self.shared)
-        lines = self.ledger.about(roster.name, "client", level.relation) if study.level == "client" else []
-        deltas = {SERVER: budget_of(level, SERVER, study.clients)[1]} if study.level == "client" else {}
+        lines = self.ledger.about(roster.name, "client", level.relation) if study.level.server_pays else []
+        deltas = {SERVER: budget_of(level, SERVER, study.clients)[1]} if study.level.server_pays else {}
         result = statement(
             level,
             lines,
@@ -320,7 +312,7 @@ class Coordinator:
             scaling_is_private=True,
         )
         result |= {"run": self.run.name, "rounds": self.done, "study": study.digest, "clients": study.clients}
-        if study.level == "example":
+        if study.level.clients_pay:
             result["epsilon"] = result["delta"] = None
             result["accounts"] = "every silo has its own budget and ledger; `kinfolk deploy status` there shows it"
             words = (

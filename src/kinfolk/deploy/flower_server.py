@@ -66,7 +66,7 @@ def conduct(grid: Grid, folder: Path, *, round_seconds: float, wait_seconds: flo
             answers = exchange(grid, asked, ask.request, str(ask.number), round_seconds)
             nodes_of(grid, keys)  # fails where Flower is gone: then nobody was asked, and no round was lost
             server.take(ask, answers)
-            if study.level != "client":  # times and sizes of cohorts are secret
+            if not study.level.server_pays:  # times and sizes of cohorts are secret
                 run_directory.append_json(
                     server.run.private / "times.jsonl", {"seconds": round(time.monotonic() - began, 3)}
                 )

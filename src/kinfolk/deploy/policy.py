@@ -105,12 +105,12 @@ def require_compatible(policy: Policy, study: Study) -> None:
         )
     if policy.test_keys:
         return
-    if policy.privacy.level == "none":
+    if not policy.privacy.level.private:
         raise PrivacyError("level='none' protects nobody: it runs only with test keys")
     level = policy.privacy
-    if level.level == "example" and level.epsilon is None:
+    if level.level.clients_pay and level.epsilon is None:
         raise PrivacyError("the policy needs a budget: give epsilon (besides noise_multiplier)")
-    if level.level == "example" and level.noise_multiplier and (level.noise_power != 0 or level.noise_factor != 1):
+    if level.level.clients_pay and level.noise_multiplier and (level.noise_power != 0 or level.noise_factor != 1):
         raise PrivacyError(  # or a server could choose, from what it sees, which of unequal rounds the budget is for
             "noise that changes from round to round is calibrated to the budget as a whole: leave noise_multiplier out"
         )

@@ -15,7 +15,7 @@ import numpy as np
 from kinfolk.deploy.keys import write_certificates, write_node_key
 from kinfolk.deploy.policy import Columns, Policy
 from kinfolk.deploy.study import EXPERIMENT_FILE, STUDY_FILE, Roster, Study
-from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.toml import ConfigError, to_toml
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 
@@ -113,7 +113,7 @@ def demo_study(rounds: int = 20) -> Study:
         name="demo",
         model=ModelChoice("logistic"),
         training=Training(batch_size=32),
-        privacy=PrivacyLevel("example", epsilon=4.0, delta=1e-4),
+        privacy=PrivacyLevel(Level.EXAMPLE, epsilon=4.0, delta=1e-4),
         phases=(Phase("mean_regularized", rounds, {"strength": 0.5, "step_size": 0.3}),),
     )
     return Study(Roster("demo", ("north", "south", "west"), ("age", "pressure", "sugar")), experiment)

@@ -14,10 +14,10 @@ from jax import Array
 from kinfolk.accounting.calibrate import terms_for
 from kinfolk.deploy.silo_program import message_shape
 from kinfolk.deploy.study import Study
-from kinfolk.privacy.levels import INBOX_KINDS, PrivacyLevel, Terms
+from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import Mechanism
 from kinfolk.privacy.release import Tape, new_meter
-from kinfolk.rounds import server_round
+from kinfolk.rounds import Mail, RoundSpec, server_round
 from kinfolk.training.build import as_array
 from kinfolk.types import Algorithm
 
@@ -26,13 +26,13 @@ def server_terms(study: Study) -> Terms:
     """The mechanism at the inbox, calibrated to the uses counted on the program; open data gates beside it."""
     level, clients = study.experiment.privacy, study.clients
     sizes = np.ones(clients, int)
-    if level.level == "client":
+    if level.level.server_pays:
         draft = replace(level, epsilon=None, noise_multiplier=1.0, allow_large_delta=True)
-        nothing = {kind: np.zeros(1, int) for kind in INBOX_KINDS["client"]}
+        nothing = {kind: np.zeros(1, int) for kind in Level.CLIENT.inbox_kinds}
         counts = count_server_uses(study, _one(terms_for(draft, study.roster.clients, sizes, None, nothing)))
         uses = {kind: counts[kind][:, None] for kind in counts}
         return _one(terms_for(level, study.roster.clients, sizes, None, uses))
-    return _one(terms_for(PrivacyLevel("none", cohort=level.cohort), study.roster.clients, sizes, None, {}))
+    return _one(terms_for(PrivacyLevel(Level.NONE, cohort=level.cohort), study.roster.clients, sizes, None, {}))
 
 
 def _one(terms: Terms) -> Terms:
@@ -44,7 +44,7 @@ def _one(terms: Terms) -> Terms:
 
 def count_server_uses(study: Study, terms: Terms) -> dict[str, np.ndarray]:
     """Releases of every kind in every round at the inbox: read off the program, without any messages."""
-    kinds, clients = INBOX_KINDS[study.level], study.clients
+    kinds, clients = study.level.inbox_kinds, study.clients
 
     @partial(jax.jit, static_argnums=0)
     def count(phase: int, algorithm: Algorithm, inbox: Mechanism, number: Array) -> dict[str, Array]:
@@ -54,8 +54,9 @@ def count_server_uses(study: Study, terms: Terms) -> dict[str, np.ndarray]:
         places = jnp.arange(clients, dtype=jnp.int32)
         everybody = jnp.ones(clients, jnp.float32)
         shared = zeros(study.shapes[phase])
-        args = (messages, everybody, places, everybody > 0, meter, inbox, everybody, number)
-        return server_round(study.level, algorithm, shared, *args)[1].uses
+        mail = Mail(messages, everybody, places, everybody > 0, meter, inbox, everybody)
+        spec = RoundSpec(study.model, study.level, 1, clients)
+        return server_round(spec, algorithm, shared, mail, number)[1].uses
 
     phases = [study.phase(number) for number in range(study.experiment.rounds)] if kinds else []
     found = [count(p, study.algorithms[p], terms.inbox, jnp.int32(number)) for number, p in enumerate(phases)]

@@ -19,16 +19,16 @@ from kinfolk.deploy.study import Study
 from kinfolk.engines.layout import local_steps
 from kinfolk.privacy.choice import Chooser, ExactMin
 from kinfolk.privacy.exact_noise import check_grid
-from kinfolk.privacy.gates import CHOICE, GRADIENT, DataGate
-from kinfolk.privacy.levels import DATA_KINDS, PrivacyLevel, Terms
+from kinfolk.privacy.gates import CHOICE, GRADIENT
+from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import Cost, ExactSum, Mechanism, Sampling
 from kinfolk.privacy.release import Meter, Tape, new_meter
-from kinfolk.rounds import client_round
+from kinfolk.rounds import Client, RoundSpec, client_round, data_gate
 from kinfolk.training.build import as_array
 from kinfolk.types import Algorithm, Rows, Tree
 from kinfolk.verify.round_check import RoundCheck, check_round
 
-run_client = jax.jit(client_round, static_argnums=(0, 1))
+run_client = jax.jit(client_round, static_argnums=0)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Program:
 
     def costs(self, number: int) -> dict[str, Cost]:
         """What one release of each kind costs in a round."""
-        if self.study.level != "example":
+        if not self.study.level.clients_pay:
             return {}
         data, choice = self.terms.at(number).own
         return {GRADIENT: data.costs()[0], CHOICE: choice.costs()[0]}
@@ -87,7 +87,7 @@ class Program:
 
     def meter(self, number: int, uses: dict[str, int], draws: int) -> Meter:
         """Fresh keys and noise for a round; in a test, the stream of simulation, gone on from these counts."""
-        kinds = DATA_KINDS[self.study.level]
+        kinds = self.study.level.data_kinds
         if not self.policy.test_keys:
             terms = self.terms.at(number)
             mechanisms = {kind: terms.choice if kind == CHOICE else terms.data for kind in kinds}
@@ -98,23 +98,21 @@ class Program:
 
     def _tape(self, phase: int) -> Tape | None:
         most = {kind: int(counts.max(initial=0)) for kind, counts in self.uses.items()}
-        return tape_shapes(DATA_KINDS[self.study.level], self.checks[phase].sizes, most)
+        return tape_shapes(self.study.level.data_kinds, self.checks[phase].sizes, most)
 
     def compute(self, number: int, shared: Tree, personal: Tree, meter: Meter) -> tuple[Tree, Tree, Meter]:
         """The silo's part of a round: message, personal state, meter."""
-        return run_client(
-            self.study.model,
-            self.steps,
-            self.study.algorithms[self.study.phase(number)],
-            jax.tree.map(jnp.asarray, shared),
-            jax.tree.map(jnp.asarray, personal),
-            jax.tree.map(jnp.asarray, self.rows),
-            meter,
-            self.terms.at(number).own,
-            jnp.float32(self.size),
-            jnp.int32(self.steps),
-            jnp.int32(number),
-        )
+        algorithm = self.study.algorithms[self.study.phase(number)]
+        client = self._client(personal, meter, self.terms.at(number))
+        return run_client(self.spec, algorithm, jax.tree.map(jnp.asarray, shared), client, jnp.int32(number))
+
+    @property
+    def spec(self) -> RoundSpec:
+        return RoundSpec(self.study.model, self.study.level, self.steps, self.study.clients)
+
+    def _client(self, personal: Tree, meter: Meter, terms: Terms) -> Client:
+        personal, rows = jax.tree.map(jnp.asarray, (personal, self.rows))
+        return Client(personal, rows, meter, terms.own, jnp.float32(self.size), jnp.int32(self.steps))
 
     def model(self, phase: int, shared: Tree, personal: Tree) -> Tree:
         """The model that the algorithm gives the silo."""
@@ -128,9 +126,7 @@ class Program:
         shared = jax.tree.map(jnp.asarray, shared)
         common = self.model(phase, shared, self.study.algorithms[phase].init_client(shared, jnp.int32(0)))
         meter = new_meter(self.study.key, ())  # nothing is drawn
-        numbers = (jnp.float32(self.size), jnp.int32(self.steps), jnp.int32(0))
-        rows = jax.tree.map(jnp.asarray, self.rows)
-        return step(common, model, DataGate(rows, meter, *self.terms.own, *numbers, self.steps, self.study.model))
+        return step(common, model, data_gate(self.spec, self._client((), meter, self.terms), jnp.int32(0)))
 
 
 def message_shape(study: Study, phase: int) -> Tree:
@@ -139,9 +135,9 @@ def message_shape(study: Study, phase: int) -> Tree:
     shared, number = study.shapes[phase], jax.ShapeDtypeStruct((), jnp.int32)
     personal = jax.eval_shape(study.algorithms[phase].init_client, shared, number)
     meter = jax.eval_shape(lambda key: new_meter(key, ()), study.key)
-    one = partial(client_round, study.model, 1, study.algorithms[phase])
-    size = jax.ShapeDtypeStruct((), jnp.float32)
-    return jax.eval_shape(one, shared, personal, row_shapes(study, 1), meter, gates, size, number, number)[0]
+    spec = RoundSpec(study.model, study.level, 1, study.clients)
+    client: Any = Client(personal, row_shapes(study, 1), meter, gates, jax.ShapeDtypeStruct((), jnp.float32), number)  # type: ignore[arg-type]
+    return jax.eval_shape(partial(client_round, spec, study.algorithms[phase]), shared, client, number)[0]
 
 
 def row_shapes(study: Study, rows: int) -> Rows:
@@ -162,7 +158,7 @@ def prepare_silo(study: Study, policy: Policy, rows: Rows) -> Program:
     require_compatible(policy, study)
     size = int(rows.mask.shape[0])
     level = policy.privacy
-    if level.level == "example":
+    if level.level.clients_pay:
         check_deltas(level, (policy.client,), np.array([size]))
     draft = _terms(study, policy, size, None)
     rounds = min(policy.rounds, study.experiment.rounds)
@@ -170,7 +166,7 @@ def prepare_silo(study: Study, policy: Policy, rows: Rows) -> Program:
     terms = _terms(study, policy, size, uses)
     program = Program(study, policy, rows, terms, uses, ())
     checks = tuple(_check(program, phase) for phase in range(len(study.algorithms)))
-    if level.level == "example":
+    if level.level.clients_pay:
         for phase, check in enumerate(checks):
             require_traced(_of_phase(program, phase), check.client_releases)
         if not policy.test_keys:
@@ -187,10 +183,10 @@ def _of_phase(program: Program, phase: int) -> dict[str, np.ndarray]:
 
 def _terms(study: Study, policy: Policy, size: int, uses: dict[str, np.ndarray] | None) -> Terms:
     """The mechanisms at this silo's data gate. Without counts: some noise, for counting only."""
-    level = policy.privacy if policy.privacy.level == "example" else PrivacyLevel("none")
-    if level.level == "example" and uses is None:
-        level = PrivacyLevel("example", noise_multiplier=1.0, allow_large_delta=True)
-    counts = {kind: np.zeros(1, int) if uses is None else uses[kind][:, None] for kind in DATA_KINDS[level.level]}
+    level = policy.privacy if policy.privacy.level.clients_pay else PrivacyLevel(Level.NONE)
+    if level.level.clients_pay and uses is None:
+        level = PrivacyLevel(Level.EXAMPLE, noise_multiplier=1.0, allow_large_delta=True)
+    counts = {kind: np.zeros(1, int) if uses is None else uses[kind][:, None] for kind in level.level.data_kinds}
     weights = trees.size(jax.eval_shape(study.model.init, study.key))
     own = policy.training
     shuffled = own.batches == "shuffled"
@@ -204,7 +200,7 @@ def _count(
     study: Study, policy: Policy, own: tuple[Mechanism, Chooser], rounds: int, steps: int
 ) -> dict[str, np.ndarray]:
     """Releases of every kind in every round: read off the program, without any data."""
-    kinds = DATA_KINDS[study.level]
+    kinds = study.level.data_kinds
     slot = jnp.int32(study.roster.clients.index(policy.client))
 
     def zeros(shapes: Tree) -> Tree:
@@ -215,8 +211,9 @@ def _count(
         shared = zeros(study.shapes[phase])
         meter = replace(new_meter(jax.random.key(0), kinds), tape=Tape({}, "count"))
         personal, rows = algorithm.init_client(shared, slot), zeros(row_shapes(study, 1))
-        numbers = (jnp.float32(1), jnp.int32(steps), number)
-        return client_round(study.model, steps, algorithm, shared, personal, rows, meter, own, *numbers)[2].uses
+        client = Client(personal, rows, meter, own, jnp.float32(1), jnp.int32(steps))
+        spec = RoundSpec(study.model, study.level, steps, study.clients)
+        return client_round(spec, algorithm, shared, client, number)[2].uses
 
     phases = [study.phase(number) for number in range(rounds)]
     found = [count(p, study.algorithms[p], own, jnp.int32(number)) for number, p in enumerate(phases)]
@@ -227,12 +224,12 @@ def _check(program: Program, phase: int) -> RoundCheck:
     """The flow check of the very program that this silo runs."""
     study = program.study
     rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), program.rows)
-    arguments = (study.model, study.level, study.algorithms[phase], program.terms, rows, program.steps, study.clients)
-    if study.level != "example":  # messages go to a trusted aggregator, which checks its own part
+    arguments = (program.spec, study.algorithms[phase], program.terms, rows)
+    if not study.level.clients_pay:  # messages go to a trusted aggregator, which checks its own part
         return RoundCheck((), {}, {}, {}, "")
     check = check_round(*arguments).require()
     if program.policy.test_keys:
         return check
     most = {kind: int(counts.max(initial=0)) for kind, counts in program.uses.items()}
-    tape = tape_shapes(DATA_KINDS[study.level], check.sizes, most)
+    tape = tape_shapes(study.level.data_kinds, check.sizes, most)
     return check_round(*arguments, tapes=(tape, None)).require()

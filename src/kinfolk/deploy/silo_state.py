@@ -9,7 +9,6 @@ import jax
 import numpy as np
 
 from kinfolk.deploy.silo_program import Program, message_shape
-from kinfolk.privacy.levels import DATA_KINDS
 from kinfolk.privacy.release import Meter
 from kinfolk.training import run_directory
 from kinfolk.types import Tree
@@ -58,7 +57,7 @@ def store(folder: Path, number: int, message: Tree, kept: Kept) -> None:
 
 def before(program: Program, folder: Path, phase: int, entry: Tree) -> Kept:
     """What the silo goes on from in a phase that began with the shared state `entry`."""
-    kinds, last = DATA_KINDS[program.study.level], last_round(folder)
+    kinds, last = program.study.level.data_kinds, last_round(folder)
     if last is None:
         return Kept(program.begin(phase, program.study.first() if phase == 0 else entry), dict.fromkeys(kinds, 0), 0)
     with np.load(path_of(folder, last)) as file:

@@ -61,7 +61,7 @@ def server_status(folder: Path) -> dict[str, Any]:
         "rounds_of_study": study.experiment.rounds,
         "ended": run is not None and run.done(),
     }
-    if level.level == "client":
+    if level.level.server_pays:
         delta = budget_of(level, SERVER, study.clients)[1]
         found |= _account(folder / "runs" / "ledger.jsonl", level, SERVER, study.roster.name, delta)
     return found
@@ -75,7 +75,7 @@ def _account(path: Path, level: PrivacyLevel, party: str, data: str, delta: floa
     result = statement(
         level,
         own,
-        {party: delta} if level.level != "none" else {},
+        {party: delta} if level.level.private else {},
         data=data,
         noise=own[-1].noise if own else "none yet",
         program=[],

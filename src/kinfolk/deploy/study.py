@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.toml import ConfigError, from_toml, to_toml
 from kinfolk.training.build import as_array, build_afterwards, build_algorithm, build_model
 from kinfolk.training.experiment import Experiment, load
@@ -87,7 +87,7 @@ class Study:
         return hashlib.sha256((to_toml(self.roster) + to_toml(self.experiment)).encode()).hexdigest()
 
     @property
-    def level(self) -> str:
+    def level(self) -> Level:
         return self.experiment.privacy.level
 
     @property

@@ -22,7 +22,6 @@ from kinfolk.deploy import silo_state
 from kinfolk.deploy.message_relay import REFUSAL
 from kinfolk.deploy.silo_program import Program
 from kinfolk.deploy.wire import LONGEST_HEADER, RECEIPT, WireError, pack, read_header, size_of, unpack
-from kinfolk.privacy.levels import CLEAN
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.training import run_directory
 from kinfolk.types import Tree
@@ -185,7 +184,7 @@ class Worker:
         own = silo_state.after_round(program, silo_state.before(program, folder, phase, ()), number, shared)
         model = own.tail if own.seen else program.model(phase, shared, own.personal)
         model = program.personalised(phase, shared, model)
-        protected = "personal" in CLEAN[program.study.level]
+        protected = "personal" in program.study.level.clean
         run_directory.write_tree(
             folder / "model.npz", {"model": model, "shared": shared}, round=number, protected=protected
         )
@@ -194,7 +193,7 @@ class Worker:
     def _state_privacy(self, folder: Path) -> None:
         """The silo's own statement, from its own ledger; at client level the account is the aggregator's."""
         policy, level = self.program.policy, self.program.policy.privacy
-        if level.level != "example":
+        if not level.level.clients_pay:
             return
         result = statement(
             level,

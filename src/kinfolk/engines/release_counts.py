@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from kinfolk.engines.resident import Clients, Plan, one_round, start
-from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
+from kinfolk.privacy.levels import Terms
 from kinfolk.privacy.mechanisms import Sampling
 from kinfolk.privacy.release import Tape
 from kinfolk.types import Algorithm, Rows, Tree
@@ -28,8 +28,8 @@ def count_uses(
     """
     empty = replace(clients, blocks=tuple(_without_rows(rows) for rows in clients.blocks))
     found = [_counters(plan, algorithm, terms, empty, jnp.int32(number)) for number in rounds]
-    data = {kind: np.stack([np.asarray(c[0][kind]) for c in found]) for kind in DATA_KINDS[plan.level]}
-    inbox = {kind: np.stack([np.asarray(c[1][kind])[None] for c in found]) for kind in INBOX_KINDS[plan.level]}
+    data = {kind: np.stack([np.asarray(c[0][kind]) for c in found]) for kind in plan.level.data_kinds}
+    inbox = {kind: np.stack([np.asarray(c[1][kind])[None] for c in found]) for kind in plan.level.inbox_kinds}
     return {**data, **inbox}
 
 

@@ -19,10 +19,9 @@ from kinfolk import trees
 from kinfolk.batching import at_places, loop, over, over_clients, rows_at, shaped, vectors
 from kinfolk.engines.cohorts import Cohort, draw_cohort
 from kinfolk.models import error
-from kinfolk.privacy.gates import DataGate
-from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
+from kinfolk.privacy.levels import Level, Terms
 from kinfolk.privacy.release import Meter, PrivacyError, new_meter
-from kinfolk.rounds import client_round, server_round
+from kinfolk.rounds import Client, Mail, RoundSpec, client_round, data_gate, server_round
 from kinfolk.types import Afterwards, Algorithm, Model, Params, Personal, Rows, Shared, Tree
 
 
@@ -58,7 +57,7 @@ class Plan:
     """What is fixed when the program is compiled."""
 
     model: Model
-    level: str
+    level: Level
     widths: tuple[int, ...]
     """Clients in each block."""
     most_steps: tuple[int, ...]
@@ -68,7 +67,12 @@ class Plan:
 
     @property
     def clients(self) -> int:
+        """How many clients there are."""
         return sum(self.widths)
+
+    def spec(self, most_steps: int | None = None) -> RoundSpec:
+        """A round's program, for clients of at most so many local steps."""
+        return RoundSpec(self.model, self.level, most_steps or max(self.most_steps), self.clients)
 
 
 def start(plan: Plan, algorithm: Algorithm, key: Array) -> State:
@@ -77,8 +81,8 @@ def start(plan: Plan, algorithm: Algorithm, key: Array) -> State:
     shared = algorithm.init(plan.model.init(init_key), plan.clients)
     personal = _first_personal(plan, algorithm, shared)
     keys = jax.vmap(partial(jax.random.fold_in, client_key))(jnp.arange(plan.clients, dtype=jnp.int32))
-    meters = jax.vmap(lambda k: new_meter(k, DATA_KINDS[plan.level]))(keys)
-    state = State(shared, personal, meters, new_meter(server_key, INBOX_KINDS[plan.level]))
+    meters = jax.vmap(lambda k: new_meter(k, plan.level.data_kinds))(keys)
+    state = State(shared, personal, meters, new_meter(server_key, plan.level.inbox_kinds))
     return state if plan.tail_from is None else replace(state, models=_models(algorithm, state))
 
 
@@ -107,19 +111,8 @@ def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, 
         weights = rows_at(clients.weights, slots)
     meters = _with_counted(state.meters, counted)
     expected = terms.inbox.sampling.rate * clients.weights
-    shared, server = server_round(
-        plan.level,
-        algorithm,
-        state.shared,
-        messages,
-        weights,
-        slots,
-        cohort.present,
-        state.server,
-        terms.inbox,
-        expected,
-        number,
-    )
+    mail = Mail(messages, weights, slots, cohort.present, state.server, terms.inbox, expected)
+    shared, server = server_round(plan.spec(), algorithm, state.shared, mail, number)
     after = State(shared, personal, meters, server)
     if plan.tail_from is None:
         return after
@@ -140,19 +133,17 @@ def _with_counted(meter: Meter, counted: tuple[Tree, Array, Tree]) -> Meter:
 
 
 def _client(
-    plan: Plan, most_steps: int, algorithm: Algorithm, shared: Shared, number: Array, own: Tree, rows: Rows
+    spec: RoundSpec, algorithm: Algorithm, shared: Shared, number: Array, client: Client, rows: Rows
 ) -> tuple[Tree, Personal, Tree]:
-    """One client's message, personal state and counters, from its row of `_own`."""
-    personal, meter, mechanisms, size, steps = own
-    message, personal, meter = client_round(
-        plan.model, most_steps, algorithm, shared, personal, rows, meter, mechanisms, size, steps, number
-    )
+    """One client's message, personal state and counters, from its row of `_without_examples` and its examples."""
+    message, personal, meter = client_round(spec, algorithm, shared, replace(client, rows=rows), number)
     return message, personal, _counted(meter)
 
 
-def _own(terms: Terms, clients: Clients, state: State) -> Tree:
-    """What the engine holds for clients besides their examples, one row each."""
-    return state.personal, state.meters, terms.own, clients.sizes, clients.steps
+def _without_examples(terms: Terms, clients: Clients, state: State) -> Client:
+    """What the engine holds for clients besides their examples, which lie in blocks; one row each."""
+    nothing = Rows((), (), ())
+    return Client(state.personal, nothing, state.meters, terms.own, clients.sizes, clients.steps)
 
 
 def _all_clients(
@@ -160,10 +151,10 @@ def _all_clients(
 ) -> tuple[Tree, Personal, Tree]:
     """Every client's round, block by block."""
     parts, begin = [], 0
-    everything = (present, _own(terms, clients, state))
+    everything = (present, _without_examples(terms, clients, state))
     for rows, width, most_steps in zip(clients.blocks, plan.widths, plan.most_steps, strict=True):
         here, own = trees.row(everything, slice(begin, begin + width))
-        run = partial(_client, plan, most_steps, algorithm, state.shared, number)
+        run = partial(_client, plan.spec(most_steps), algorithm, state.shared, number)
         parts.append(over_clients(plan.model, run, here, own, rows))
         begin += width
     return trees.concatenate(parts)
@@ -183,14 +174,14 @@ def _gathered(
     flat = vectors(state.shared)  # back in shape inside the loop only, so that vectors meet vectors there
     kept = (state.personal, _counted(state.meters))
 
-    def of_client(most_steps: int, kept: Tree, fixed: Tree) -> tuple[Tree, Tree]:
-        (personal, counted), (meter, mechanisms, size, steps, rows) = kept, fixed
-        own = (personal, _with_counted(meter, counted), mechanisms, size, steps)
+    def of_client(most_steps: int, kept: Tree, fixed: Client) -> tuple[Tree, Tree]:
+        personal, counted = kept
+        client = replace(fixed, personal=personal, meter=_with_counted(fixed.meter, counted))
         shared = shaped(flat, state.shared)
-        message, *kept = _client(plan, most_steps, algorithm, shared, number, own, rows)
+        message, *kept = _client(plan.spec(most_steps), algorithm, shared, number, client, fixed.rows)
         return message, tuple(kept)
 
-    fixed = (state.meters, terms.own, clients.sizes, clients.steps, rows)
+    fixed = replace(_without_examples(terms, clients, state), personal=(), rows=rows)
     functions = [partial(of_client, limit) for limit in limits]
     least = (clients.steps > limits[0]).astype(jnp.int32)
     places = (least, cohort.present, cohort.index)
@@ -250,19 +241,18 @@ def personalise(
 
     Nobody else sees it, so it costs nothing at client level; at example level models are published, and it is refused.
     """
-    if plan.level == "example":
+    if plan.level.clients_pay:
         raise PrivacyError("work after training looks at raw data: it is free at level='client', refused at 'example'")
 
-    def of_client(algorithm: Algorithm, shared: Shared, own: Tree, rows: Rows) -> Params:
-        personal, model, meter, (data, choice), size, steps = own
-        model = model if jax.tree.leaves(model) else algorithm.model(shared, personal)
+    def of_client(algorithm: Algorithm, shared: Shared, own: tuple[Params, Client], rows: Rows) -> Params:
+        model, client = own
+        model = model if jax.tree.leaves(model) else algorithm.model(shared, client.personal)
         common = algorithm.model(shared, algorithm.init_client(shared, jnp.int32(0)))
-        gate = DataGate(rows, meter, data, choice, size, steps, jnp.int32(0), max(plan.most_steps), plan.model)
-        return afterwards(common, model, gate)
+        return afterwards(common, model, data_gate(plan.spec(), replace(client, rows=rows), jnp.int32(0)))
 
     def of_run(algorithm: Algorithm, terms: Terms, clients: Clients, state: State) -> State:
         parts, begin = [], 0
-        everything = (state.personal, state.models, state.meters, terms.own, clients.sizes, clients.steps)
+        everything = (state.models, _without_examples(terms, clients, state))
         for rows, width in zip(clients.blocks, plan.widths, strict=True):
             own = trees.row(everything, slice(begin, begin + width))
             parts.append(over(plan.model, partial(of_client, algorithm, state.shared), (0, 0))(own, rows))

@@ -25,13 +25,13 @@ from kinfolk.engines.client_store import Store
 from kinfolk.engines.cohorts import draw_cohort
 from kinfolk.engines.resident import Clients, Plan
 from kinfolk.privacy.correlated_noise import Turns
-from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
+from kinfolk.privacy.levels import Level, Terms
 from kinfolk.privacy.mechanisms import Sampling
 from kinfolk.privacy.release import Meter, Tape, new_meter
-from kinfolk.rounds import client_round, server_round
+from kinfolk.rounds import Client, Mail, client_round, server_round
 from kinfolk.types import Algorithm, Personal, Rows, Shared, Tree
 
-LEVELS = ("client", "none")
+LEVELS = (Level.CLIENT, Level.NONE)
 """At example level every client is in every round: there is nothing to stream."""
 
 
@@ -67,8 +67,8 @@ class Loaded:
 def start(plan: Plan, algorithm: Algorithm, key: Array, store: Callable[[Tree], Store]) -> Streamed:
     """The state before the first round, with the resident engine's streams. `store` makes one for states like these."""
     init_key, client_key, server_key = (jax.random.fold_in(key, stream) for stream in range(3))
-    meters = replace(new_meter(client_key, DATA_KINDS[plan.level]), noise=client_key, coins=client_key)
-    server = new_meter(server_key, INBOX_KINDS[plan.level])
+    meters = replace(new_meter(client_key, plan.level.data_kinds), noise=client_key, coins=client_key)
+    server = new_meter(server_key, plan.level.inbox_kinds)
     shared = algorithm.init(plan.model.init(init_key), plan.clients)
     lifted: Any = jax.tree.map(lambda leaf: leaf[None, None], (shared, meters, server))
     shared, meters, server = lifted
@@ -173,14 +173,14 @@ def _examples(data: Data, slots: np.ndarray, length: int, room: Tree) -> tuple[T
     return jax.device_put(room, may_alias=True)
 
 
-def places_for(level: str, sampling: Sampling | Turns, clients: int) -> int:
+def places_for(level: Level, sampling: Sampling | Turns, clients: int) -> int:
     """Places of a cohort: what the account allows, or without one more than coins ever fill (8 deviations).
 
     An account without a capacity has no room for a cohort that overflows, so there everybody has a place.
     """
     if sampling.capacity is not None:
         return min(sampling.capacity, clients)
-    if level == "client" and isinstance(sampling, Sampling):
+    if level.server_pays and isinstance(sampling, Sampling):
         return clients
     expected = float(np.asarray(sampling.rate)) * clients
     return min(clients, math.ceil(expected + 8 * math.sqrt(expected) + 8))
@@ -216,20 +216,17 @@ def _round(
     x, y = jax.tree.map(lambda leaf: leaf[:, :length], examples if traced is None else traced(slots))
     sizes = take(clients.sizes)
     rows = Rows(x, y, jnp.arange(length, dtype=jnp.float32)[None, :] < sizes[:, None])
-    meters = jax.vmap(lambda slot: new_meter(jax.random.fold_in(keys, slot), DATA_KINDS[plan.level]))(slots)
+    meters = jax.vmap(lambda slot: new_meter(jax.random.fold_in(keys, slot), plan.level.data_kinds))(slots)
 
-    def of_client(personal: Personal, own: Tree) -> tuple[Tree, Personal, Array]:
-        meter, rows, mechanisms, size, steps = own
-        message, personal, meter = client_round(
-            plan.model, plan.most_steps[0], algorithm, shared, personal, rows, meter, mechanisms, size, steps, number
-        )
+    def of_client(client: Client) -> tuple[Tree, Personal, Array]:
+        message, personal, meter = client_round(plan.spec(), algorithm, shared, client, number)
         return message, personal, meter.draws
 
-    own = (replace(meters, draws=kept[1]), rows, take(terms.own), sizes, take(clients.steps))
-    messages, personal, draws = over_clients(plan.model, of_client, present, personal, own)
+    everybody = Client(personal, rows, replace(meters, draws=kept[1]), take(terms.own), sizes, take(clients.steps))
+    messages, personal, draws = over_clients(plan.model, of_client, present, everybody)
     expected = terms.inbox.sampling.rate * clients.weights
-    told = (messages, take(clients.weights), index, present, server, terms.inbox, expected, number)
-    shared, server = server_round(plan.level, algorithm, shared, *told)
+    mail = Mail(messages, take(clients.weights), index, present, server, terms.inbox, expected)
+    shared, server = server_round(plan.spec(), algorithm, shared, mail, number)
     return shared, server, personal, draws
 
 
@@ -250,7 +247,7 @@ def count_uses(
     key = jax.random.key(0)
     shared = algorithm.init(plan.model.init(key), plan.clients)
     personal = jax.tree.map(lambda leaf: leaf[None], algorithm.init_client(shared, jnp.int32(0)))
-    server = replace(new_meter(key, INBOX_KINDS[plan.level]), tape=Tape({}, "count"))
+    server = replace(new_meter(key, plan.level.inbox_kinds), tape=Tape({}, "count"))
     alone = (jnp.zeros(1, jnp.int32), jnp.ones(1, bool), jnp.ones(1, bool), trees.row((rows.x, rows.y), slice(0, 1)))
 
     @jax.jit
@@ -262,4 +259,4 @@ def count_uses(
         ].uses
 
     found = [counters(terms, replace(clients, blocks=()), jnp.int32(number)) for number in rounds]
-    return {kind: np.array([int(uses[kind]) for uses in found])[:, None] for kind in INBOX_KINDS[plan.level]}
+    return {kind: np.array([int(uses[kind]) for uses in found])[:, None] for kind in plan.level.inbox_kinds}

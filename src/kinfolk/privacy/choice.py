@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +45,9 @@ class NoisyMin:
     (twice the scale where a unit is replaced).
     """
 
+    open: ClassVar[bool] = False
+    law: ClassVar[str] = "laplace"
+
     bound: Value
     noise_multiplier: Value
     """Scale of the Gumbel noise divided by the bound."""
@@ -82,6 +86,9 @@ class NoisyMin:
 @dataclass(frozen=True)
 class ExactMin:
     """The candidate with the smallest sum of scores: no noise, no privacy."""
+
+    open: ClassVar[bool] = True
+    law: ClassVar[str] = "none"
 
     bound: Value = 1.0
     score: str = field(default="loss", metadata={"static": True})

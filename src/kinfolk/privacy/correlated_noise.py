@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +46,9 @@ class Turns:
 @dataclass(frozen=True)
 class CorrelatedSum:
     """A sum of clipped contributions plus correlated Gaussian noise."""
+
+    open: ClassVar[bool] = False
+    law: ClassVar[str] = "normal"
 
     clip: Value
     noise_multiplier: Value

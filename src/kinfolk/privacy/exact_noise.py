@@ -16,7 +16,7 @@ from kinfolk.privacy.exact_samplers import (
     uniform,
 )
 from kinfolk.privacy.gates import CHOICE
-from kinfolk.privacy.mechanisms import ExactSum, LaplaceSum, Mechanism
+from kinfolk.privacy.mechanisms import ExactSum, Mechanism
 from kinfolk.privacy.release import PrivacyError
 
 MOST_UNITS = 2**31 // (2 * GRID_STEPS)
@@ -34,7 +34,7 @@ def integers(mechanism: Mechanism | Chooser, noise_multipliers: np.ndarray, shap
         half = (*shape[:-1], TRIALS)
         thresholds = geometric(SCORE_STEPS * noise_multipliers, half)
         return np.concatenate([uniform(PROPOSALS, half), thresholds], axis=-1)
-    law = rounded_laplace if isinstance(mechanism, LaplaceSum) else rounded_normal
+    law = rounded_laplace if mechanism.law == "laplace" else rounded_normal
     return law(GRID_STEPS * noise_multipliers, shape)
 
 
@@ -48,7 +48,7 @@ def check_grid(mechanism: Mechanism | Chooser, units: int) -> None:
     else:
         units, most = min(units, mechanism.sampling.capacity or units), MOST_UNITS
         remedy = "use smaller samples"
-        steps, law, budget = GRID_STEPS, LAPLACE if isinstance(mechanism, LaplaceSum) else NORMAL, "epsilon"
+        steps, law, budget = GRID_STEPS, LAPLACE if mechanism.law == "laplace" else NORMAL, "epsilon"
     noise = max(cost.noise_multiplier for cost in mechanism.costs())
     if noise * steps * law.reach > LARGEST:
         raise PrivacyError(f"noise_multiplier={noise:g} does not fit into exact noise: use a larger {budget}")

@@ -17,7 +17,7 @@ from kinfolk.closed_form import newton
 from kinfolk.models import error
 from kinfolk.privacy import clipping, moments
 from kinfolk.privacy.choice import Chooser
-from kinfolk.privacy.mechanisms import ExactSum, LaplaceSum, Mechanism
+from kinfolk.privacy.mechanisms import Mechanism
 from kinfolk.privacy.release import Meter, PrivacyError
 from kinfolk.types import Message, Model, Params, Rows, Tree, Value
 
@@ -51,8 +51,6 @@ class DataGate:
     @property
     def clip(self) -> Array:
         """Largest norm of one example's gradient: public, and 0 where gradients are not clipped."""
-        if isinstance(self._mechanism, ExactSum):
-            return jnp.zeros_like(self.size)
         return jnp.asarray(self._mechanism.clip, jnp.float32)
 
     def gradient(self, params: Params, active: Value = True) -> tuple[Params, DataGate]:
@@ -86,7 +84,7 @@ class DataGate:
     @property
     def noise(self) -> Array:
         """Standard deviation of the noise on each coordinate of a gradient; public, and 0 where there is none."""
-        if isinstance(self._mechanism, ExactSum):
+        if self._mechanism.open:
             return jnp.zeros_like(self.size)
         expected = self._mechanism.sampling.rate * self.size
         return self._mechanism.noise_multiplier * self._mechanism.clip / expected
@@ -101,7 +99,7 @@ class DataGate:
 
         At example level everything a client sends or keeps is published, so there they are refused.
         """
-        if not isinstance(self._mechanism, ExactSum):
+        if not self._mechanism.open:
             raise PrivacyError(
                 "examples() and solve() show raw data: at example level ask for gradient() or choose(), which are "
                 "released, or use level='client'"
@@ -138,7 +136,7 @@ class Inbox:
     @property
     def laplace(self) -> bool:
         """Whether the noise is Laplace's; public."""
-        return isinstance(self._mechanism, LaplaceSum)
+        return self._mechanism.law == "laplace"
 
     @property
     def clients(self) -> int:
@@ -194,8 +192,6 @@ class Inbox:
     def deviation(self) -> Array:
         """Of the noise in a second moment or in squares: their bound K^2 times the noise multiplier; public."""
         own = self._mechanism
-        if isinstance(own, ExactSum):
-            return jnp.float32(0)
         return jnp.asarray(own.noise_multiplier * jnp.square(own.clip), jnp.float32)
 
     def stack(self) -> Message:

@@ -1,12 +1,14 @@
 """Privacy levels: where the noise sits, what it protects, and what must come out clean.
 
->>> CLEAN[example_level(epsilon=1, delta=1e-5).level]
+>>> example_level(epsilon=1, delta=1e-5).level.clean
 ('message', 'personal', 'shared')
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,21 +16,88 @@ import numpy as np
 from kinfolk import trees
 from kinfolk.privacy.choice import Chooser
 from kinfolk.privacy.gates import CHOICE, GRADIENT, MIXTURE, SECOND_MOMENT, SQUARES, UPDATE
-from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, RELATIONS, Mechanism, NoisySum
+from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, RELATIONS, Mechanism
 from kinfolk.types import Value
 
-LEVELS = ("example", "client", "none")
+FEDERATION = "the federation"
+"""The party that pays at client level."""
 NOISES = ("gaussian", "laplace")
-UNITS = {"example": "one example of a client", "client": "one whole client", "none": "nothing"}
-CLEAN = {"example": ("message", "personal", "shared"), "client": ("shared",), "none": ()}
-"""Which outputs of a round must not depend on data except through a release."""
-DATA_KINDS = {"example": (GRADIENT, CHOICE), "client": (), "none": ()}
-"""Kinds of release at a client's data gate."""
 SCORES = ("loss", "error")
 SMALLEST_CLIP, LARGEST_CLIP = 1e-6, 1e6
 """Where float32 norms are exact enough, in every round."""
-INBOX_KINDS = {"example": (), "client": (UPDATE, MIXTURE, SECOND_MOMENT, SQUARES), "none": ()}
-"""Kinds of release at the aggregator's inbox."""
+
+
+class Level(StrEnum):
+    """What one unit of privacy is, and with it who pays, at which gate the noise stands, and what must come out clean.
+
+    Its text form (`example`, `client`, `none`) is what stands in experiments, ledgers and statements.
+    """
+
+    EXAMPLE = "example"
+    """Each client is private on its own, nobody else is trusted."""
+    CLIENT = "client"
+    """Joint privacy of whole clients, with a trusted aggregator."""
+    NONE = "none"
+    """No privacy, for comparison."""
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+    @property
+    def private(self) -> bool:
+        """Whether anything is protected at all."""
+        return self is not Level.NONE
+
+    @property
+    def clients_pay(self) -> bool:
+        """Noise stands at the data gates, and every client has an account of its own."""
+        return self is Level.EXAMPLE
+
+    @property
+    def server_pays(self) -> bool:
+        """Noise stands at the inbox, and the federation has one account."""
+        return self is Level.CLIENT
+
+    @property
+    def messages_are_clean(self) -> bool:
+        """Whether the aggregator may look at single messages."""
+        return not self.server_pays
+
+    @property
+    def unit(self) -> str:
+        """What is protected, in words."""
+        return {"example": "one example of a client", "client": "one whole client", "none": "nothing"}[self]
+
+    @property
+    def clean(self) -> tuple[str, ...]:
+        """Which outputs of a round must not depend on data except through a release."""
+        return ("message", "personal", "shared") if self.clients_pay else ("shared",) if self.server_pays else ()
+
+    @property
+    def data_kinds(self) -> tuple[str, ...]:
+        """Kinds of release at a client's data gate."""
+        return (GRADIENT, CHOICE) if self.clients_pay else ()
+
+    @property
+    def inbox_kinds(self) -> tuple[str, ...]:
+        """Kinds of release at the aggregator's inbox."""
+        return (UPDATE, MIXTURE, SECOND_MOMENT, SQUARES) if self.server_pays else ()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """All kinds of release that are paid for."""
+        return (*self.data_kinds, *self.inbox_kinds)
+
+    def parties(self, ids: Sequence[str]) -> tuple[str, ...]:
+        """Who pays: every client for itself, or the federation."""
+        return (FEDERATION,) if self.server_pays else tuple(ids)
+
+    def units(self, sizes: Sequence[int] | np.ndarray) -> list[int]:
+        """How many units each party's account protects: a client's examples, or all clients."""
+        return [len(sizes)] if self.server_pays else [int(size) for size in sizes]
+
+
+LEVELS = tuple(level.value for level in Level)
 
 
 @dataclass(frozen=True)
@@ -47,7 +116,7 @@ class PrivacyLevel:
     the ledger; or both, and epsilon is a limit.
     """
 
-    level: str = "none"
+    level: Level = Level.NONE
     """`example`: each client is private on its own, nobody else is trusted. `client`: joint privacy, trusted
     aggregator. `none`: no privacy, for comparison."""
     epsilon: float | None = None
@@ -90,11 +159,12 @@ class PrivacyLevel:
     def __post_init__(self) -> None:
         if self.level not in LEVELS:
             raise ValueError(f"level={self.level!r} is not one of {LEVELS}")
+        object.__setattr__(self, "level", Level(self.level))
         if self.relation not in RELATIONS:
             raise ValueError(f"relation={self.relation!r} is not one of {RELATIONS}")
         if not SMALLEST_CLIP <= self.clip <= LARGEST_CLIP:
             raise ValueError(f"clip={self.clip} must lie between 1e-6 and 1e6, where float32 norms are exact enough")
-        if self.level == "none":
+        if not self.level.private:
             if self.epsilon is not None or self.noise_multiplier is not None:
                 raise ValueError("level='none' has no budget: choose level='example' or 'client', or leave epsilon out")
         elif self.epsilon is None and self.noise_multiplier is None:
@@ -108,7 +178,7 @@ class PrivacyLevel:
             raise ValueError(f"epsilon={self.epsilon} must be above 0; for no privacy at all use level='none'")
         if self.cohort is not None and not self.cohort > 0:
             raise ValueError(f"cohort={self.cohort} must be above 0: it is the expected number of clients in a round")
-        if self.cohort is not None and self.level == "example":
+        if self.cohort is not None and self.level.clients_pay:
             raise ValueError(
                 "cohort belongs to level='client': at example level every client takes part in every round"
             )
@@ -123,7 +193,7 @@ class PrivacyLevel:
             raise ValueError("noise_bands above 1 needs the same noise and clip in all rounds: leave the schedules out")
         if self.clip_quantile is not None and not 0 < self.clip_quantile < 1:
             raise ValueError(f"clip_quantile={self.clip_quantile} must lie between 0 and 1; a usual value is 0.5")
-        if self.clip_quantile is not None and self.level != "client":
+        if self.clip_quantile is not None and not self.level.server_pays:
             raise ValueError("clip_quantile belongs to level='client': at example level choose a clip norm")
         if self.choice_score not in SCORES:
             raise ValueError(f"choice_score={self.choice_score!r} is not one of {SCORES}")
@@ -136,7 +206,7 @@ class PrivacyLevel:
             raise ValueError(f"noise_power={self.noise_power} must lie between -10 and 10; 0 means no change")
         if self.noise not in NOISES:
             raise ValueError(f"noise={self.noise!r} is not one of {NOISES}")
-        if self.noise == "laplace" and (self.level != "client" or self.cohort is not None):
+        if self.noise == "laplace" and (not self.level.server_pays or self.cohort is not None):
             raise ValueError("noise='laplace' is for level='client' without a cohort: use noise='gaussian'")
         if (self.noise == "laplace" or self.tasks_per_person > 1) and (self.noise_bands > 1 or self.clip_quantile):
             raise ValueError(
@@ -151,7 +221,7 @@ class PrivacyLevel:
                 f"tasks_per_person={self.tasks_per_person} has no account with cohort={self.cohort:g}, as coins of "
                 "several clients would protect one person: leave the cohort out"
             )
-        if self.budgets and self.level != "example":
+        if self.budgets and not self.level.clients_pay:
             raise ValueError("budgets of single clients exist at level='example' only")
 
 
@@ -181,7 +251,7 @@ class Terms:
         """The terms of one round. Engines ask for them before the round; algorithms cannot."""
 
         def scheduled(mechanism: Mechanism) -> Mechanism:
-            if not isinstance(mechanism, NoisySum):
+            if mechanism.open:
                 return mechanism
             noise, clip = (
                 jnp.asarray(factors).at[number].get(mode="clip") for factors in (self.noise_factors, self.clip_factors)
@@ -195,16 +265,16 @@ def example_level(
     epsilon: float | None = None, delta: float | None = None, *, clip: float = 1.0, **options: object
 ) -> PrivacyLevel:
     """Every client's messages and model protect each of its examples; the server is not trusted."""
-    return PrivacyLevel("example", epsilon, delta, clip=clip, **options)  # type: ignore[arg-type]
+    return PrivacyLevel(Level.EXAMPLE, epsilon, delta, clip=clip, **options)  # type: ignore[arg-type]
 
 
 def client_level(
     epsilon: float | None = None, delta: float | None = None, *, clip: float = 1.0, **options: object
 ) -> PrivacyLevel:
     """Everything that the other clients ever see protects each client's whole data set; the aggregator is trusted."""
-    return PrivacyLevel("client", epsilon, delta, clip=clip, **options)  # type: ignore[arg-type]
+    return PrivacyLevel(Level.CLIENT, epsilon, delta, clip=clip, **options)  # type: ignore[arg-type]
 
 
 def none() -> PrivacyLevel:
     """No privacy."""
-    return PrivacyLevel("none")
+    return PrivacyLevel(Level.NONE)

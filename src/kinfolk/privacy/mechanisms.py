@@ -7,6 +7,7 @@ noise and sampling rate, and so its own budget.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -86,6 +87,9 @@ class GaussianSum:
     same `sampling` and passes the outcome as the mask.
     """
 
+    open: ClassVar[bool] = False
+    law: ClassVar[str] = "normal"
+
     clip: Value
     noise_multiplier: Value
     sampling: Sampling = Sampling()
@@ -147,6 +151,9 @@ class AdaptiveSum:
     z costs, 1/z^2 = 1/z'^2 + 1/(2 s)^2.
     """
 
+    open: ClassVar[bool] = False
+    law: ClassVar[str] = "normal"
+
     clip: Value
     """The clip norm to begin with."""
     noise_multiplier: Value
@@ -200,6 +207,9 @@ class LaplaceSum:
     It needs contributions that are bounded in L1, and refuses all others. Everybody takes part: there is no sampling.
     """
 
+    open: ClassVar[bool] = False
+    law: ClassVar[str] = "laplace"
+
     clip: Value
     noise_multiplier: Value
     """Scale of the noise divided by the bound of a contribution."""
@@ -240,6 +250,11 @@ def _shift(tree: Tree, by: Array) -> Tree:
 class ExactSum:
     """The plain sum: no clip, no noise, no privacy. It stands at a gate that a privacy level leaves open."""
 
+    open: ClassVar[bool] = True
+    law: ClassVar[str] = "none"
+    clip: ClassVar[float] = 0.0
+    noise_multiplier: ClassVar[float] = 0.0
+
     sampling: Sampling = Sampling()
     sampled_here: bool = field(default=True, metadata={"static": True})
     shuffled: int | None = field(default=None, metadata={"static": True})
@@ -269,4 +284,6 @@ Mechanism = NoisySum | ExactSum
 """What stands at a gate: called with a kind of release, a meter, what to sum, its public arguments, the units (whose
 leading axis is the privacy unit), a mask and an `active` flag, it returns the (noisy) sum and the meter, with one more
 use if it was private. `costs` has the cost of one use for each party; it is empty when there is nothing to pay for.
+`open` says that nothing is clipped, noised or paid for, `law` what the noise is, `clip` and `noise_multiplier` how much
+there is.
 """

@@ -96,7 +96,7 @@ def build_afterwards(experiment: Experiment) -> Afterwards | None:
     chosen = experiment.afterwards
     if chosen is None:
         return None
-    if experiment.privacy.level == "example":
+    if experiment.privacy.level.clients_pay:
         raise ConfigError(
             f"afterwards={chosen.method!r} looks at raw data after training: it is free at level='client' and refused "
             "at level='example', where every look is paid for (use a second phase instead)"

@@ -65,7 +65,7 @@ def save(job: Job, where: Run, state: State, done: int) -> None:
 
 
 def publish(job: Job, where: Run, state: Any, done: int) -> None:
-    if job.plan.level == "none":
+    if not job.plan.level.private:
         return
     folder = where.public / "shared"
     with run_directory.writing(folder):

@@ -28,7 +28,7 @@ from kinfolk.engines.resident import Clients, Plan, State
 from kinfolk.personalize import AFTERWARDS
 from kinfolk.privacy.choice import ExactMin, NoisyMin
 from kinfolk.privacy.correlated_noise import CorrelatedSum, Turns
-from kinfolk.privacy.levels import Terms
+from kinfolk.privacy.levels import Level, Terms
 from kinfolk.privacy.mechanisms import AdaptiveSum, ExactSum, GaussianSum, LaplaceSum, Sampling
 from kinfolk.training.build import build_model
 from kinfolk.training.experiment import ModelChoice
@@ -63,7 +63,7 @@ class Parcel:
 
     def plan(self) -> Plan:
         model = build_model(self.model, self.shape, self.outcome, self.classes)
-        return Plan(model, self.level, self.widths, self.most_steps, self.tail_from)
+        return Plan(model, Level(self.level), self.widths, self.most_steps, self.tail_from)
 
 
 _OTHERS = (Parcel, ModelChoice, Schedule, Terms, Clients, Rows, Sampling, Turns)

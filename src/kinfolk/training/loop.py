@@ -18,7 +18,6 @@ from kinfolk.engines import resident
 from kinfolk.engines.client_store import StoreError
 from kinfolk.engines.resident import State
 from kinfolk.personalize.self_select import SelfSelect
-from kinfolk.privacy.levels import CLEAN
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.training import inputs, run_directory, tracking
 from kinfolk.training.backends import Way, way_of
@@ -145,7 +144,7 @@ def default_ledger(job: Job, where: Run) -> Path:
 def refuse_bad_release(job: Job) -> None:
     """A release needs a budget, and data that were prepared without looking at them."""
     level, data = job.experiment.privacy, job.federations[0]
-    if job.experiment.seed is not None or level.level == "none":
+    if job.experiment.seed is not None or not level.level.private:
         return
     if data.guesses:
         raise PrivacyError(
@@ -159,7 +158,7 @@ def refuse_bad_release(job: Job) -> None:
         raise PrivacyError("correlated noise has no exact noise yet: give a seed to simulate, or noise_bands=1")
     if job.experiment.data.pooled:
         raise PrivacyError("pooled data are a reference for simulations: give a seed, or leave data.pooled out")
-    if level.level == "example" and not data.scaling_is_private:
+    if level.level.clients_pay and not data.scaling_is_private:
         raise PrivacyError(
             f"data {data.name!r} was scaled with raw statistics ({data.scaling}), which no account covers: scale by "
             "declared bounds, or give a seed to simulate"
@@ -258,7 +257,7 @@ def _advance(job: Job, chunk: Chunk, state: Any, way: Way) -> tuple[Any, list[di
 
 def _write_down(job: Job, where: Run, described: list[dict[str, Any]]) -> None:
     """Appends what was said about the shared state, which is as public as that state."""
-    folder = where.private if job.plan.level == "none" else where.public
+    folder = where.private if not job.plan.level.private else where.public
     for record in described:
         run_directory.append_json(folder / "strengths.jsonl", record)
 
@@ -266,10 +265,10 @@ def _write_down(job: Job, where: Run, described: list[dict[str, Any]]) -> None:
 def finish(job: Job, where: Run, ledger: Ledger, state: Any, phase: int, done: int) -> None:
     """Writes models, per-client results and the privacy statement."""
     released, way = job.experiment.seed is None, way_of(job)
-    clean = "personal" in CLEAN[job.plan.level]
+    clean = "personal" in job.plan.level.clean
     way.write_models(job, (where.public if clean else where.private) / "models.npz", phase, state)
     run_directory.write_tree(
-        (where.public if job.plan.level != "none" else where.private) / "shared.npz", trees.row(state.shared, (0, 0))
+        (where.public if job.plan.level.private else where.private) / "shared.npz", trees.row(state.shared, (0, 0))
     )
     numbers = way.measure(job, phase, state, everybody=True)
     run_directory.write_json(
@@ -291,12 +290,12 @@ def finish(job: Job, where: Run, ledger: Ledger, state: Any, phase: int, done: i
     result = statement(
         job.experiment.privacy,
         lines,
-        {} if unit == "none" else job.deltas(),
+        {} if not unit.private else job.deltas(),
         data=data.name,
         noise=RELEASED if released else SIMULATED,
         program=[check.program for check in job.checks],
         scaling=data.scaling,
-        scaling_is_private=(data.scaling_is_private or unit == "client") and not data.guesses,
+        scaling_is_private=(data.scaling_is_private or unit.server_pays) and not data.guesses,
         other_accounts=len(lines) < len([x for x in ledger.lines if x.data == data.name]),
     )
     result["strength_learned"] = any(hasattr(algorithm, "describe") for algorithm in job.algorithms)

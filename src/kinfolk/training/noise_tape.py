@@ -15,7 +15,6 @@ from kinfolk.engines.resident import State
 from kinfolk.privacy import exact_noise
 from kinfolk.privacy.choice import Chooser
 from kinfolk.privacy.gates import CHOICE
-from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS
 from kinfolk.privacy.mechanisms import Mechanism
 from kinfolk.privacy.release import Meter, Tape
 from kinfolk.training.prepare import Job, check_job
@@ -80,7 +79,7 @@ def tape_shapes(job: Job, rounds: int) -> tuple[Tape | None, Tape | None]:
         }
         return Tape(shapes, "noise") if kinds else None  # type: ignore[arg-type]
 
-    return tape(DATA_KINDS[job.plan.level], len(job.ids)), tape(INBOX_KINDS[job.plan.level])
+    return tape(job.plan.level.data_kinds, len(job.ids)), tape(job.plan.level.inbox_kinds)
 
 
 def checked_for_release(job: Job, rounds: int) -> Job:
@@ -91,7 +90,7 @@ def checked_for_release(job: Job, rounds: int) -> Job:
         check_job(job.plan, algorithm, job.terms, job.clients, (one, theirs)) for algorithm in job.algorithms
     )
     for kind in {kind for uses in job.uses for kind, counts in uses.items() if counts.any()}:
-        longest = len(job.ids) if job.plan.level == "client" else int(job.federations[0].train.sizes.max())
+        longest = len(job.ids) if job.plan.level.server_pays else int(job.federations[0].train.sizes.max())
         exact_noise.check_grid(mechanism_of(job, kind), longest)
     return replace(job, checks=checks)
 
@@ -100,4 +99,4 @@ def mechanism_of(job: Job, kind: str) -> Mechanism | Chooser:
     """What makes releases of this kind."""
     if kind == CHOICE:
         return job.terms.choice
-    return job.terms.inbox if job.plan.level == "client" else job.terms.data
+    return job.terms.inbox if job.plan.level.server_pays else job.terms.data

@@ -25,7 +25,7 @@ from kinfolk.engines.release_counts import count_uses
 from kinfolk.engines.resident import Clients, Plan
 from kinfolk.privacy.correlated_noise import CorrelatedSum
 from kinfolk.privacy.gates import CHOICE, GRADIENT
-from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, PrivacyLevel, Terms
+from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import AdaptiveSum, Cost, ExactSum, GaussianSum, LaplaceSum
 from kinfolk.privacy.release import Tape
 from kinfolk.toml import ConfigError
@@ -63,12 +63,12 @@ class Job:
 
     @property
     def parties(self) -> tuple[str, ...]:
-        return (SERVER,) if self.plan.level == "client" else self.ids
+        return (SERVER,) if self.plan.level.server_pays else self.ids
 
     @property
     def mechanism(self) -> GaussianSum | AdaptiveSum | CorrelatedSum | LaplaceSum | None:
         """The mechanism that adds Gaussian noise."""
-        found = self.terms.inbox if self.plan.level == "client" else self.terms.data
+        found = self.terms.inbox if self.plan.level.server_pays else self.terms.data
         return None if isinstance(found, ExactSum) else found
 
     def costs(self, factor: float = 1.0) -> dict[str, tuple[Cost, ...]]:
@@ -77,9 +77,9 @@ class Job:
         def scaled(costs: list[Cost]) -> tuple[Cost, ...]:
             return tuple(dataclasses.replace(c, noise_multiplier=times(c.noise_multiplier, factor)) for c in costs)
 
-        if self.plan.level == "client":
-            return dict.fromkeys(INBOX_KINDS["client"], scaled(self.terms.inbox.costs()))
-        if self.plan.level == "none":
+        if self.plan.level.server_pays:
+            return dict.fromkeys(Level.CLIENT.inbox_kinds, scaled(self.terms.inbox.costs()))
+        if not self.plan.level.private:
             return {}
         return {GRADIENT: scaled(self.terms.data.costs()), CHOICE: tuple(self.terms.choice.costs())}
 
@@ -90,13 +90,13 @@ class Job:
     def budgets(self) -> dict[str, Allowance]:
         """What each party may spend; empty where noise was given instead of a budget."""
         level = self.experiment.privacy
-        sizes = [len(self.ids)] if self.plan.level == "client" else self.federations[0].train.sizes
+        sizes = [len(self.ids)] if self.plan.level.server_pays else self.federations[0].train.sizes
         found = {p: budget_of(level, p, int(n)) for p, n in zip(self.parties, sizes, strict=True)}
         return {party: Allowance(epsilon, delta) for party, (epsilon, delta) in found.items() if epsilon is not None}
 
     def deltas(self) -> dict[str, float]:
         level = self.experiment.privacy
-        sizes = [len(self.ids)] if self.plan.level == "client" else self.federations[0].train.sizes
+        sizes = [len(self.ids)] if self.plan.level.server_pays else self.federations[0].train.sizes
         return {p: budget_of(level, p, int(n))[1] for p, n in zip(self.parties, sizes, strict=True)}
 
 
@@ -122,7 +122,7 @@ def prepare(experiment: Experiment, given: GivenData | None = None, own_model: M
     streamed = experiment.engine.store != "device"
     if streamed:
         _check_streamed(experiment)
-    one_block = level.level != "example" and level.cohort is not None
+    one_block = not level.level.clients_pay and level.cohort is not None
     work: Any = {
         "batch_size": training.batch_size,
         "epochs": training.epochs,
@@ -134,7 +134,7 @@ def prepare(experiment: Experiment, given: GivenData | None = None, own_model: M
     tail_from = experiment.rounds - math.ceil(training.tail * experiment.rounds) if training.tail else None
     _check_phases(model, experiment, algorithms)
     plan = Plan(model, level.level, widths, most_steps, tail_from)
-    nothing = {kind: np.zeros(len(sizes), int) for kind in (*DATA_KINDS[level.level], *INBOX_KINDS[level.level])}
+    nothing = {kind: np.zeros(len(sizes), int) for kind in (*level.level.data_kinds, *level.level.inbox_kinds)}
     draft = terms_with(_without_budget(level), nothing)
     uses, begin = [], 0
     count = streaming.count_uses if streamed else count_uses
@@ -196,7 +196,7 @@ def precision_weights(terms: Terms, sizes: np.ndarray, clients: Clients) -> np.n
 
 
 def _without_budget(level: PrivacyLevel) -> PrivacyLevel:
-    if level.level == "none":
+    if not level.level.private:
         return level
     return dataclasses.replace(level, epsilon=None, noise_multiplier=1.0, budgets={}, allow_large_delta=True)
 
@@ -211,9 +211,9 @@ def check_job(
     """The flow check on the very programs of a job: every block's, for one client."""
     data, choice = trees.row(terms.own, 0)
     own = Terms(data, choice, terms.inbox)
-    numbers = (plan.clients, terms.inbox.sampling.capacity)
+    places = terms.inbox.sampling.capacity
     found = [
-        check_round(plan.model, plan.level, algorithm, own, trees.row(rows, (0, 0)), most_steps, *numbers, tapes)
+        check_round(plan.spec(most_steps), algorithm, own, trees.row(rows, (0, 0)), places, tapes)
         for rows, most_steps in zip(clients.blocks, plan.most_steps, strict=True)
     ]
     violations = tuple(dict.fromkeys(text for check in found for text in check.violations))
@@ -224,4 +224,4 @@ def check_job(
 def releases_per_round(job: Job, phase: int) -> dict[str, int]:
     """Most releases one party can make in a round of a phase, as traced."""
     check = job.checks[phase]
-    return check.client_releases if DATA_KINDS[job.plan.level] else check.server_releases
+    return check.client_releases if job.plan.level.data_kinds else check.server_releases

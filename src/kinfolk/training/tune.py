@@ -131,7 +131,7 @@ def _refuse(experiment: Experiment) -> None:
     level = experiment.privacy
     if experiment.seed is None:
         raise PrivacyError("tune is a simulation for now: give a seed. A release of the winner is not built yet")
-    if level.level != "example" or level.epsilon is None:
+    if not level.level.clients_pay or level.epsilon is None:
         raise ConfigError(f"tune works at level='example' with an epsilon; level={level.level!r}: choose that")
     if len(experiment.phases) != 1:
         raise ConfigError(f"tune takes one phase, and there are {len(experiment.phases)}")

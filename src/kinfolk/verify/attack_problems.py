@@ -30,7 +30,7 @@ from kinfolk.engines.resident import Clients, Plan, State
 from kinfolk.privacy import clipping
 from kinfolk.privacy.choice import NoisyMin
 from kinfolk.privacy.gates import CHOICE, DataGate, Inbox
-from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, PrivacyLevel, Terms
+from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import Cost, GaussianSum
 from kinfolk.privacy.release import new_meter
 from kinfolk.types import Algorithm, Tree, Value
@@ -115,7 +115,7 @@ def set_up(algorithm: Algorithm, privacy: PrivacyLevel, *, batch_size: int | Non
     clients = trees.row(clients, 0)
     plan = Plan(models.linear(FEATURES), level, widths, most_steps)
     sizes, size = data.train.sizes, FEATURES + 1
-    nothing = {kind: np.zeros(CLIENTS, int) for kind in (*DATA_KINDS[level], *INBOX_KINDS[level])}
+    nothing = {kind: np.zeros(CLIENTS, int) for kind in (*level.data_kinds, *level.inbox_kinds)}
     draft = terms_for(replace(privacy, epsilon=None, noise_multiplier=1.0), data.ids, sizes, batch_size, nothing, size)
     counted = count_uses(plan, ZeroOut(algorithm, jnp.float32(1)), draft, clients, range(ROUNDS))
     totals = {kind: part.sum(axis=0) for kind, part in counted.items()}
@@ -135,7 +135,7 @@ def _cost(terms: Terms, level: str, kind: str) -> Cost:
 
 
 def level_for(level: str, epsilon: float, sampled: bool) -> PrivacyLevel:
-    return PrivacyLevel(level, epsilon, DELTA, cohort=CLIENTS / 2 if sampled and level == "client" else None)
+    return PrivacyLevel(Level(level), epsilon, DELTA, cohort=CLIENTS / 2 if sampled and level == "client" else None)
 
 
 def training_problem(

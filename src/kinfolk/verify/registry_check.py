@@ -11,24 +11,22 @@ import numpy as np
 from kinfolk import models
 from kinfolk.algorithms import REGISTRY
 from kinfolk.privacy.choice import ExactMin, NoisyMin
-from kinfolk.privacy.levels import Terms
+from kinfolk.privacy.levels import Level, Terms
 from kinfolk.privacy.mechanisms import ExactSum, GaussianSum, Sampling
-from kinfolk.types import Rows
-from kinfolk.verify.round_check import check_round
+from kinfolk.rounds import RoundSpec
+from kinfolk.types import Algorithm, Model, Rows
+from kinfolk.verify.round_check import RoundCheck, check_round
 
 
-def small_terms(level: str) -> Terms:
-    """Mechanisms of one client, for tracing.
-
-    `level`: a privacy level's name.
-    """
+def small_terms(level: Level) -> Terms:
+    """Mechanisms of one client, for tracing."""
     half, all_of_them = Sampling(np.float32(0.5)), Sampling(np.float32(1))
     private = GaussianSum(np.float32(1), np.float32(1), half, np.float32(0))
-    if level == "example":
+    if level.clients_pay:
         chooser = NoisyMin(np.float32(1), np.float32(10))
         return Terms(private, chooser, ExactSum(all_of_them, sampled_here=False))
     exact = ExactMin(np.float32(1))
-    if level == "client":
+    if level.server_pays:
         noisy = GaussianSum(np.float32(1), np.float32(1), half, np.float32(0), sampled_here=False)
         return Terms(ExactSum(half), exact, noisy)
     return Terms(ExactSum(half), exact, ExactSum(all_of_them, sampled_here=False))
@@ -41,6 +39,12 @@ def small_rows(features: int, length: int = 5) -> Rows:
     """
     shape = jax.ShapeDtypeStruct
     return Rows(shape((length, features), jnp.float32), shape((length,), jnp.float32), shape((length,), bool))
+
+
+def check_small(algorithm: Algorithm, level: Level, model: Model, features: int, steps: int = 2) -> RoundCheck:
+    """The flow check of an algorithm on three small clients."""
+    spec = RoundSpec(model, level, steps, clients=3)
+    return check_round(spec, algorithm, small_terms(level), small_rows(features))
 
 
 class RegistryRow(TypedDict):
@@ -66,9 +70,7 @@ def check_registry(features: int = 3, steps: int = 4) -> list[RegistryRow]:
     rows: list[RegistryRow] = []
     for name, entry in REGISTRY.items():
         for level in entry.levels:
-            found = check_round(
-                models.linear(features), level, entry.build(), small_terms(level), small_rows(features), steps
-            )
+            found = check_small(entry.build(), Level(level), models.linear(features), features, steps)
             rows.append(
                 {
                     "method": name,

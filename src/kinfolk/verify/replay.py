@@ -15,7 +15,7 @@ from jax import Array
 
 from kinfolk.engines import resident
 from kinfolk.engines.resident import Clients, Plan, State
-from kinfolk.privacy.levels import CLEAN, DATA_KINDS, INBOX_KINDS, Terms
+from kinfolk.privacy.levels import Terms
 from kinfolk.privacy.release import Tape
 from kinfolk.types import Algorithm, Tree
 
@@ -53,7 +53,7 @@ def replay(
         Tape(
             {kind: jnp.zeros((*lead, max(1, uses[kind]), sizes.get(kind, 1)), jnp.float32) for kind in kinds}, "record"
         )
-        for kinds, lead in ((DATA_KINDS[plan.level], (plan.clients,)), (INBOX_KINDS[plan.level], ()))
+        for kinds, lead in ((plan.level.data_kinds, (plan.clients,)), (plan.level.inbox_kinds, ()))
     ]
     recorded = compiled(clients, _with_tapes(fresh, tapes))
     found = [Tape(tape.values, "replay") for tape in (recorded.meters.tape, recorded.server.tape) if tape is not None]
@@ -67,7 +67,7 @@ def _with_tapes(state: State, tapes: list[Tape]) -> State:
 
 
 def _differences(plan: Plan, target: int, before: State, after: State) -> list[str]:
-    clean, problems = CLEAN[plan.level], []
+    clean, problems = plan.level.clean, []
     if "shared" in clean and not _same(before.shared, after.shared):
         problems.append("the shared state changed")
     if not _same((before.meters.uses, before.server.uses), (after.meters.uses, after.server.uses)):
@@ -82,7 +82,7 @@ def _differences(plan: Plan, target: int, before: State, after: State) -> list[s
 
 def _unlike_recording(plan: Plan, recorded: State, replayed: State) -> list[str]:
     """A replay that does not follow its recording, in what must be clean, would prove nothing."""
-    runs = [(s.shared, s.personal if "personal" in CLEAN[plan.level] else ()) for s in (recorded, replayed)]
+    runs = [(s.shared, s.personal if "personal" in plan.level.clean else ()) for s in (recorded, replayed)]
     pairs = zip(*(jax.tree.leaves(run) for run in runs), strict=True)
     close = all(np.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True) for a, b in pairs)
     return [] if close else ["the replay does not follow the recording"]

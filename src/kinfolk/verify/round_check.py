@@ -11,12 +11,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from kinfolk.privacy.gates import CHOICE, MIXTURE, SECOND_MOMENT, SQUARES, DataGate, Inbox
-from kinfolk.privacy.levels import CLEAN as MUST_BE_CLEAN
-from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS, Terms
+from kinfolk.privacy.gates import CHOICE, MIXTURE, SECOND_MOMENT, SQUARES
+from kinfolk.privacy.levels import Terms
 from kinfolk.privacy.mechanisms import AdaptiveSum
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
-from kinfolk.rounds import client_round, server_round
+from kinfolk.rounds import Client, Mail, RoundSpec, client_round, data_gate, inbox, server_round
 from kinfolk.types import Algorithm, Model
 from kinfolk.verify.flow import (
     CLEAN,
@@ -57,13 +56,10 @@ class RoundCheck:
 
 
 def check_round(
-    model: Model,
-    level: str,
+    spec: RoundSpec,
     algorithm: Algorithm,
     terms: Terms,
     rows: Any,
-    most_steps: int,
-    clients: int = 3,
     places: int | None = None,
     tapes: tuple[Tape | None, Tape | None] = (None, None),
 ) -> RoundCheck:
@@ -78,9 +74,9 @@ def check_round(
     """
     key = jax.eval_shape(lambda: jax.random.key(0))
     number, real = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), jnp.float32)
-    clean = MUST_BE_CLEAN[level]
-    reports = [_check_start(model, algorithm, clients, key, number), _check_loss(model, key, rows)]
-    shared = jax.eval_shape(lambda k: algorithm.init(model.init(k), clients), key)
+    level, model, clean = spec.level, spec.model, spec.level.clean
+    reports = [_check_start(spec, algorithm, key, number), _check_loss(model, key, rows)]
+    shared = jax.eval_shape(lambda k: algorithm.init(model.init(k), spec.clients), key)
     personal = jax.eval_shape(algorithm.init_client, shared, number)
 
     def meter(kinds: tuple[str, ...], tape: Tape | None) -> tuple[Meter, Meter]:
@@ -89,17 +85,16 @@ def check_round(
         marks: Any = Meter(KEY, KEY, counters, CLEAN, CLEAN, jax.tree.map(lambda _: KEY, tape))  # type: ignore[arg-type]
         return replace(shapes, tape=tape), marks
 
-    own, own_marks = meter(DATA_KINDS[level], tapes[0])
+    own, own_marks = meter(level.data_kinds, tapes[0])
     kept = CLEAN if "personal" in clean else MARKED
-    arguments = (algorithm, shared, personal, rows, own, terms.own, real, number, number)
-    labels = (CLEAN, CLEAN, kept, ROWS, own_marks, TERMS, CLEAN, CLEAN, CLEAN)
+    shapes: Any = Client(personal, rows, own, terms.own, real, number)  # type: ignore[arg-type]
+    arguments = (algorithm, shared, shapes, number)
+    marks: Any = Client(kept, ROWS, own_marks, TERMS, CLEAN, CLEAN)  # type: ignore[arg-type]
+    labels = (CLEAN, CLEAN, marks, CLEAN)
+    round_of_client = partial(client_round, spec)
 
-    def round_of_client(*args: Any) -> Any:
-        return client_round(model, most_steps, *args)
-
-    def usual(kind: str, public: Any, *rest: Any) -> Any:
-        rows, meter, (data, choice), size, steps, number = rest
-        gate = DataGate(rows, meter, data, choice, size, steps, number, most_steps, model)
+    def usual(kind: str, public: Any, client: Client, number: Any) -> Any:
+        gate = data_gate(spec, client, number)
         return gate.choose(public)[0] if kind == CHOICE else gate.gradient(public)[0]
 
     client = check(round_of_client, arguments, labels)
@@ -110,25 +105,17 @@ def check_round(
             must_be_clean(client, "the message", message_marks)
         if "personal" in clean:
             must_be_clean(client, "the personal state", personal_marks)
-        if level != "none":
+        if level.private:
             must_be_counters(client, meter_marks.uses)
             _check_meter(client, client.places[2])
-            must_be_as_usual(client, usual, arguments[3:], labels[3:])
-        reports.append(
-            _check_server(
-                level,
-                algorithm,
-                shared,
-                _message(round_of_client, arguments),
-                terms,
-                (clients, places or clients),
-                meter(INBOX_KINDS[level], tapes[1]),
-            )
-        )
+            must_be_as_usual(client, usual, arguments[2:], labels[2:])
+        theirs = meter(level.inbox_kinds, tapes[1])
+        mail, mail_marks = _mail(spec, terms, _message(round_of_client, arguments), places or spec.clients, theirs)
+        reports.append(_check_server(spec, algorithm, shared, mail, mail_marks))
     violations = tuple(dict.fromkeys(text for report in reports for text in report.violations))
     program = hashlib.sha256("".join(report.program for report in reports).encode()).hexdigest()
     return RoundCheck(
-        violations if level != "none" else (),
+        violations if level.private else (),
         client.releases,
         reports[-1].releases if client.labels is not None else {},
         {kind: size for report in reports for kind, size in report.sizes.items()},
@@ -141,11 +128,11 @@ def _check_meter(report: Report, meter: Meter) -> None:
     must_be_handed_on(report, [meter.noise, meter.coins, *tape], (meter.draws, meter.memory))
 
 
-def _check_start(model: Model, algorithm: Algorithm, clients: int, key: Any, slot: Any) -> Report:
+def _check_start(spec: RoundSpec, algorithm: Algorithm, key: Any, slot: Any) -> Report:
     """Initial states know nothing of the data: whatever they close over counts as data."""
 
     def begin(algorithm: Algorithm, key: Any, slot: Any) -> Any:
-        shared = algorithm.init(model.init(key), clients)
+        shared = algorithm.init(spec.model.init(key), spec.clients)
         return shared, algorithm.init_client(shared, slot)
 
     report = check(begin, (algorithm, key, slot), (CLEAN, CLEAN, CLEAN))
@@ -170,46 +157,36 @@ def _message(round_of_client: Callable[..., Any], arguments: tuple[Any, ...]) ->
     return jax.eval_shape(lambda *args: round_of_client(*args)[0], *arguments)
 
 
-def _check_server(
-    level: str,
-    algorithm: Algorithm,
-    shared: Any,
-    message: Any,
-    terms: Terms,
-    numbers: tuple[int, int],
-    meter: tuple[Meter, Meter],
-) -> Report:
-    clean, (clients, places), (theirs, marks) = MUST_BE_CLEAN[level], numbers, meter
-    seen = ROWS if level == "client" else CLEAN if "message" in clean else MARKED
-    arguments = (
-        algorithm,
-        shared,
-        jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((places, *leaf.shape), leaf.dtype), message),
-        jax.ShapeDtypeStruct((places,), jnp.float32),
-        jax.ShapeDtypeStruct((places,), jnp.int32),
-        jax.ShapeDtypeStruct((places,), bool),
-        theirs,
-        terms.inbox,
-        jax.ShapeDtypeStruct((clients,), jnp.float32),
-        jax.ShapeDtypeStruct((), jnp.int32),
-    )
-    labels = (CLEAN, CLEAN, seen, seen, seen, seen, marks, TERMS, CLEAN, CLEAN)
-    server = check(lambda *args: server_round(level, *args), arguments, labels)
-    if server.labels is not None and "shared" in clean:
+def _mail(spec: RoundSpec, terms: Terms, message: Any, places: int, meter: tuple[Meter, Meter]) -> tuple[Mail, Mail]:
+    """Shapes of what an aggregator has, and how they are marked: messages and who sent them are private or clean."""
+    seen = ROWS if spec.level.server_pays else CLEAN if "message" in spec.level.clean else MARKED
+    real, number, flag = (jax.ShapeDtypeStruct((places,), dtype) for dtype in (jnp.float32, jnp.int32, bool))
+    messages = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((places, *leaf.shape), leaf.dtype), message)
+    expected: Any = jax.ShapeDtypeStruct((spec.clients,), jnp.float32)
+    shapes: Any = Mail(messages, real, number, flag, meter[0], terms.inbox, expected)  # type: ignore[arg-type]
+    marks: Any = Mail(seen, seen, seen, seen, meter[1], TERMS, CLEAN)  # type: ignore[arg-type]
+    return shapes, marks
+
+
+def _check_server(spec: RoundSpec, algorithm: Algorithm, shared: Any, mail: Mail, marks: Mail) -> Report:
+    number = jax.ShapeDtypeStruct((), jnp.int32)
+    arguments, labels = (algorithm, shared, mail, number), (CLEAN, CLEAN, marks, CLEAN)
+    server = check(partial(server_round, spec), arguments, labels)
+    if server.labels is not None and "shared" in spec.level.clean:
         must_be_clean(server, "the shared state", server.labels[0])
         must_be_counters(server, server.labels[1].uses)
         _check_meter(server, server.places[1])
 
-    def usual(kind: str, public: Any, *rest: Any) -> Any:
-        inbox = Inbox(*rest, level != "client")  # type: ignore[call-arg]
-        public = public[0] if isinstance(terms.inbox, AdaptiveSum) else public
+    def usual(kind: str, public: Any, mail: Mail, number: Any) -> Any:
+        gate = inbox(spec, mail, number)
+        public = public[0] if isinstance(mail.mechanism, AdaptiveSum) else public
         if kind == MIXTURE:
-            return inbox.mix(public)[0]
+            return gate.mix(public)[0]
         if kind in (SECOND_MOMENT, SQUARES):
-            return (inbox.second_moment() if kind == SECOND_MOMENT else inbox.squares())[0]
-        return inbox.sum()[0]
+            return (gate.second_moment() if kind == SECOND_MOMENT else gate.squares())[0]
+        return gate.sum()[0]
 
-    if level == "client":
+    if spec.level.server_pays:
         must_be_as_usual(server, usual, arguments[2:], labels[2:])
     return server
 

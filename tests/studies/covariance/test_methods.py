@@ -19,7 +19,7 @@ from kinfolk.algorithms.empirical_bayes import EmpiricalBayes
 from kinfolk.data.federation import Federation, from_rows
 from kinfolk.engines import resident
 from kinfolk.engines.resident import State
-from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level, none
+from kinfolk.privacy.levels import Level, PrivacyLevel, client_level, example_level, none
 from kinfolk.privacy.mechanisms import Cost
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.toml import ConfigError
@@ -28,8 +28,7 @@ from kinfolk.training.build import as_sweep
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 from kinfolk.training.prepare import Job
 from kinfolk.verify.covariance_iterative import WARNING, Iterative
-from kinfolk.verify.registry_check import small_rows, small_terms
-from kinfolk.verify.round_check import check_round
+from kinfolk.verify.registry_check import check_small
 
 FULL = Training(batch_size=None)
 
@@ -156,11 +155,11 @@ def test_closed_form_fits_are_refused_at_example_level_and_for_deep_models() -> 
     data = federation(small())
     with pytest.raises(ConfigError, match="cannot run at level='example'"):
         finished("empirical_bayes", example_level(1.0), data, 2)
-    found = check_round(models.linear(3), "example", EmpiricalBayes(), small_terms("example"), small_rows(3), 1)
+    found = check_small(EmpiricalBayes(), Level.EXAMPLE, models.linear(3), 3)
     assert any("show raw data" in text for text in found.violations)
     mlp = models.mlp(3, 1, (4,), "number")
     with pytest.raises(ValueError, match="linear models"):
-        check_round(mlp, "client", EmpiricalBayes(), small_terms("client"), small_rows(3), 1)
+        check_small(EmpiricalBayes(), Level.CLIENT, mlp, 3)
 
 
 @pytest.mark.slow

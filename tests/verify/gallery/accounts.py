@@ -18,7 +18,7 @@ from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.mean_regularized import MeanRegularized
 from kinfolk.engines import resident
 from kinfolk.engines.cohorts import Cohort
-from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.verify.attack_problems import DELTA, ROWS, Game, level_for, problem_of, set_up
 
 from .checking import Bug, found_by_attack, found_by_replay
@@ -32,7 +32,7 @@ def fixed_size(sampling: Any, key: Any, number: Any, clients: int) -> Cohort:
 
 def _one_of_four() -> Game:
     """One client of four is expected in a round, by Poisson sampling, at epsilon 1."""
-    return set_up(FedAvg(), PrivacyLevel("client", 1.0, DELTA, cohort=1.0))
+    return set_up(FedAvg(), PrivacyLevel(Level.CLIENT, 1.0, DELTA, cohort=1.0))
 
 
 def _with_fixed_size() -> list[str]:
@@ -68,7 +68,7 @@ def _personal_game() -> Game:
 
 def _delta_of(delta: float) -> list[str]:
     try:
-        check_deltas(PrivacyLevel("client", 1.0, delta), tuple("abcdefgh"), np.full(8, 10))
+        check_deltas(PrivacyLevel(Level.CLIENT, 1.0, delta), tuple("abcdefgh"), np.full(8, 10))
     except BudgetError as error:
         return [str(error)]
     return []

@@ -13,12 +13,11 @@ import numpy as np
 from kinfolk import models, trees
 from kinfolk.engines import resident
 from kinfolk.privacy.clipping import Sum
-from kinfolk.privacy.levels import DATA_KINDS, INBOX_KINDS
+from kinfolk.privacy.levels import Level
 from kinfolk.verify.attack import Problem, attack
 from kinfolk.verify.attack_problems import FEATURES, ROUNDS, TARGET, Game
-from kinfolk.verify.registry_check import small_rows, small_terms
+from kinfolk.verify.registry_check import check_small
 from kinfolk.verify.replay import Step, replay
-from kinfolk.verify.round_check import check_round
 
 Check = Callable[[], list[str]]
 RUNS = 50_000
@@ -39,8 +38,7 @@ class Bug:
 
 def found_by_flow(algorithm: Any, level: str) -> list[str]:
     """Violations in the traced round."""
-    model = models.linear(3)
-    return list(check_round(model, level, algorithm, small_terms(level), small_rows(3), 2).violations)
+    return list(check_small(algorithm, Level(level), models.linear(3), 3).violations)
 
 
 def found_by_attack(problem: Problem, runs: int = RUNS) -> list[str]:
@@ -64,7 +62,7 @@ def found_by_replay(game: Game, step: Step = resident.one_round) -> list[str]:
     rows = filled(rows)
     other = type(rows)(rows.x.at[TARGET, 0].set(3.0), rows.y.at[TARGET, 0].set(-2.0), rows.mask)
     clients, changed = (type(game.clients)((r,), *_public(game.clients)) for r in (rows, other))
-    kinds = (*DATA_KINDS[game.plan.level], *INBOX_KINDS[game.plan.level])
+    kinds = (*game.plan.level.data_kinds, *game.plan.level.inbox_kinds)
     uses, sizes = dict.fromkeys(kinds, 4 * ROUNDS), dict.fromkeys(kinds, FEATURES + 1)
     return replay(
         game.plan,

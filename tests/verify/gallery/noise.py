@@ -15,7 +15,7 @@ from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.mean_regularized import MeanRegularized
 from kinfolk.engines import resident
 from kinfolk.privacy import clipping
-from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.privacy.mechanisms import Cost, GaussianSum
 from kinfolk.privacy.release import Meter, new_meter
 from kinfolk.verify.attack import Problem
@@ -37,7 +37,7 @@ from .leaks import Changed
 
 
 def _game(clip: float = 1.0, epsilon: float = 2.0) -> Game:
-    return set_up(FedAvg(), PrivacyLevel("client", epsilon, DELTA, clip=clip))
+    return set_up(FedAvg(), PrivacyLevel(Level.CLIENT, epsilon, DELTA, clip=clip))
 
 
 def _less_noise(game: Game, factor: float) -> Game:
