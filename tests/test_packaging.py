@@ -92,6 +92,18 @@ def test_every_locked_package_has_hashes_and_every_dependency_is_locked() -> Non
     assert "://" not in text  # no index, no mirror: whoever installs decides where from
 
 
+def test_the_changelog_says_where_modules_are_now() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    homes = re.findall(r"^\| `[\w.]+` \| `([\w.]+)` \|$", text, re.M)
+    assert len(homes) > 50
+
+    def known(name: str) -> bool:
+        path = SOURCE / name.replace(".", "/")
+        return path.is_dir() or path.with_suffix(".py").exists()
+
+    assert [name for name in homes if not known(name) and not known(name.rpartition(".")[0])] == []
+
+
 @pytest.mark.slow
 def test_a_built_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
