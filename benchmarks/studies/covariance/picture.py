@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kinfolk.verify.attack_charts import ABSENT, HEIGHT, PRESENT, WIDTH, _page, _text
+from kinfolk import svg
+from kinfolk.verify.attack_charts import ABSENT, HEIGHT, PRESENT, WIDTH
 
 COLOURS = (ABSENT, PRESENT)
 
@@ -32,28 +33,26 @@ def supports(seed: int = 0, count: int = 400, epsilon: float = 0.5) -> str:
             clouds.append(moment[:, 0, 0] - np.square(moment[:, 0, 1]) / np.where(panel == 0, moment[:, 1, 1], np.inf))
         low, high = (-0.5, 6.0) if panel == 0 else (-9.0, 10.0)
 
-        def along(value: float, left: float = left, low: float = low, high: float = high) -> float:
-            return left + 30 + (np.clip(value, low, high) - low) / (high - low) * (width - 60)
-
-        parts.append(_text(left + 30, 48, name))
+        along = svg.scale(low, high, left + 30, left + width - 30)
+        parts.append(svg.text(left + 30, 48, name))
         for row, (cloud, colour, label) in enumerate(
             zip(clouds, COLOURS, ("without the client", "with it"), strict=True)
         ):
             y = 90 + 90 * row
-            parts.append(_text(left + 30, y - 26, label, colour))
+            parts.append(svg.text(left + 30, y - 26, label, fill=colour))
             for value in cloud:
                 height = y + generator.uniform(-16, 16)
-                parts.append(f'<circle cx="{along(value):.1f}" cy="{height:.1f}" r="1.6" fill="{colour}"/>')
+                parts.append(svg.tag("circle", cx=along(value), cy=height, r=1.6, fill=colour))
         if panel == 0:
             edge = along(1.0)
-            parts.append(f'<line x1="{edge:.1f}" y1="60" x2="{edge:.1f}" y2="210" stroke="#222"/>')
+            parts.append(svg.line(edge, 60, edge, 210, stroke=svg.INK))
             share = float((clouds[0] < 1).mean())
             parts.append(
-                _text(left + 30, 232, f"left of the line: impossible with the client; {share:.0%} of the runs")
+                svg.text(left + 30, 232, f"left of the line: impossible with the client; {share:.0%} of the runs")
             )
-            parts.append(_text(left + 30, 248, "without it land there, and prove that it is not there"))
+            parts.append(svg.text(left + 30, 248, "without it land there, and prove that it is not there"))
         else:
-            parts.append(_text(left + 30, 232, "the same outputs are possible in both worlds,"))
-            parts.append(_text(left + 30, 248, "only a little more or less likely"))
-    parts.append(_text(8, 280, "across: what is left of the released moment along the client's model, K^2 = 1"))
-    return _page(f"What is published, {count} runs each, epsilon {epsilon:g}", HEIGHT, parts)
+            parts.append(svg.text(left + 30, 232, "the same outputs are possible in both worlds,"))
+            parts.append(svg.text(left + 30, 248, "only a little more or less likely"))
+    parts.append(svg.text(8, 280, "across: what is left of the released moment along the client's model, K^2 = 1"))
+    return svg.drawing(f"What is published, {count} runs each, epsilon {epsilon:g}", WIDTH, HEIGHT, parts)

@@ -6,9 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from kinfolk import svg
+
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 380, 62, 260, 44, 48
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888", "#222222", "#ee7733", "#009988")
 """Tell apart with any kind of colour vision; lines are also marked by shape."""
+SHAPES = ('<circle r="3.2"/>', '<rect x="-3" y="-3" width="6" height="6"/>', '<path d="M0 -4 l4 7 h-8 z"/>')
 Points = Sequence[tuple[float, ...]]
 """Pairs (across, up); a third number is how far a whisker reaches up and down."""
 
@@ -35,39 +38,43 @@ def lines(
     kept = {name: [point for point in points if shown(point)] for name, points in series.items()}
     everything = [point for points in kept.values() for point in points] + list((marks or {}).values()) or [(1.0, 1.0)]
     wide, high = [point[0] for point in everything], [point[1] for point in everything]
-    place_x = _axis(wide, LEFT, WIDTH - RIGHT, log_across)
-    place_y = _axis(high, HEIGHT - BOTTOM, TOP, log_up)
-    parts = _frame(across, up)
-    for x in _ticks(wide, log_across):
-        parts.append(_text(place_x(x), HEIGHT - BOTTOM + 16, f"{x:.3g}", anchor="middle"))
+    end, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
+    place_x, place_y = _axis(wide, LEFT, end, log_across), _axis(high, bottom, TOP, log_up)
+    parts = [
+        svg.line(LEFT, bottom, end, bottom, stroke=svg.INK),
+        svg.line(LEFT, TOP, LEFT, bottom, stroke=svg.INK),
+        svg.text((LEFT + end) / 2, HEIGHT - 10, across, "middle"),
+        svg.text(0, 0, up, "middle", transform=f"translate(14 {(TOP + bottom) / 2:.0f}) rotate(-90)"),
+    ]
+    parts += [svg.text(place_x(x), bottom + 16, f"{x:.3g}", "middle") for x in _ticks(wide, log_across)]
     for y in _ticks(high, log_up):
-        parts.append(_text(LEFT - 6, place_y(y) + 4, f"{y:.3g}", anchor="end"))
-        parts.append(_line(LEFT, place_y(y), WIDTH - RIGHT, place_y(y), "#eee"))
+        parts.append(svg.text(LEFT - 6, place_y(y) + 4, f"{y:.3g}", "end"))
+        parts.append(svg.line(LEFT, place_y(y), end, place_y(y), stroke="#eee"))
     for number, (name, points) in enumerate(kept.items()):
         colour = COLOURS[number % len(COLOURS)]
-        path = " ".join(f"{place_x(p[0]):.1f},{place_y(p[1]):.1f}" for p in points)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
+        path = svg.corners((place_x(p[0]), place_y(p[1])) for p in points)
+        parts.append(svg.tag("polyline", points=path, fill="none", stroke=colour, stroke_width=1.8))
         for x, y, *spread in points:
             if spread and spread[0] > 0 and not log_up:
-                parts.append(_line(place_x(x), place_y(y - spread[0]), place_x(x), place_y(y + spread[0]), colour))
+                reach = place_y(y - spread[0]), place_y(y + spread[0])
+                parts.append(svg.line(place_x(x), reach[0], place_x(x), reach[1], stroke=colour))
             parts.append(_mark("point", number, place_x(x), place_y(y), colour, f"{name}: {x:.4g}, {y:.4g}"))
-        parts.append(_mark("key", number, WIDTH - RIGHT + 16, TOP + 18 * number, colour, name))
-        parts.append(_text(WIDTH - RIGHT + 28, TOP + 4 + 18 * number, name))
+        parts.append(_mark("key", number, end + 16, TOP + 18 * number, colour, name))
+        parts.append(svg.text(end + 28, TOP + 4 + 18 * number, name))
     for name, (x, y) in (marks or {}).items():
-        parts.append(_mark("point", 0, place_x(x), place_y(y), "#222", f"{name}: {x:.4g}, {y:.4g}"))
-        parts.append(_text(place_x(x), place_y(y) + 18, name, anchor="middle"))
-    height = max(HEIGHT, TOP + 18 * len(kept) + 20)
-    return _page(title, height, parts)
+        parts.append(_mark("point", 0, place_x(x), place_y(y), svg.INK, f"{name}: {x:.4g}, {y:.4g}"))
+        parts.append(svg.text(place_x(x), place_y(y) + 18, name, "middle"))
+    return svg.drawing(title, WIDTH, max(HEIGHT, TOP + 18 * len(kept) + 20), parts)
 
 
-def _axis(values: Sequence[float], begin: float, end: float, log: bool):
-    """Where on the page a value lies."""
+def _axis(values: Sequence[float], begin: float, end: float, log: bool) -> svg.Scale:
+    """A scale with a little room at both ends."""
     low, high = min(values), max(values)
     if log:
-        low, high = math.log(low), math.log(high)
+        pad = (high / low) ** 0.04 if high > low else math.exp(0.5)
+        return svg.scale(low / pad, high * pad, begin, end, log)
     pad = 0.04 * (high - low) or 0.5
-    low, high = low - pad, high + pad
-    return lambda value: begin + ((math.log(value) if log else value) - low) / (high - low) * (end - begin)
+    return svg.scale(low - pad, high + pad, begin, end)
 
 
 def _ticks(values: Sequence[float], log: bool) -> list[float]:
@@ -76,47 +83,10 @@ def _ticks(values: Sequence[float], log: bool) -> list[float]:
     found = sorted(set(values))
     if len(found) <= 6 or high <= low:
         return found
-    if log:
-        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        return [x for power in powers for x in (10.0**power, 2 * 10.0**power, 5 * 10.0**power) if low <= x <= high]
-    power = 10.0 ** math.floor(math.log10((high - low) / 4))
-    step = next(s * power for s in (1, 2, 5, 10) if (high - low) / (s * power) <= 6)
-    return [n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
-
-
-def _frame(across: str, up: str) -> list[str]:
-    return [
-        _line(LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM, "#222"),
-        _line(LEFT, TOP, LEFT, HEIGHT - BOTTOM, "#222"),
-        _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, across, anchor="middle"),
-        f'<text transform="translate(14 {(TOP + HEIGHT - BOTTOM) / 2:.0f}) rotate(-90)" text-anchor="middle">'
-        f"{escape(up)}</text>",
-    ]
+    covering = svg.log_ticks(low, high) if log else svg.ticks(low, high, 6)
+    return [value for value in covering if low <= value <= high]
 
 
 def _mark(role: str, number: int, x: float, y: float, colour: str, about: str) -> str:
-    shape = ('<circle r="3.2"/>', '<rect x="-3" y="-3" width="6" height="6"/>', '<path d="M0 -4 l4 7 h-8 z"/>')[
-        number % 3
-    ]
-    return (
-        f'<g class="{role}" transform="translate({x:.1f} {y:.1f})" fill="{colour}">'
-        f"{shape}<title>{escape(about)}</title></g>"
-    )
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"/>'
-
-
-def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
-
-
-def _page(title: str, height: float, parts: Sequence[str]) -> str:
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" font-family="sans-serif" '
-        f'font-size="11" role="img" aria-label="{escape(title)}"><title>{escape(title)}</title>'
-        '<rect width="100%" height="100%" fill="white"/>'
-        f'<text x="10" y="22" font-size="14">{escape(title)}</text>'
-    )
-    return "\n".join([head, *parts, "</svg>", ""])
+    content = SHAPES[number % len(SHAPES)] + svg.tag("title", escape(about))
+    return svg.tag("g", content, class_=role, transform=f"translate({x:.1f} {y:.1f})", fill=colour)

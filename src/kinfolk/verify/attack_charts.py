@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 import numpy as np
 
+from kinfolk import svg
 from kinfolk.verify.attack import Finding
 
 WIDTH, HEIGHT, MARGIN = 640, 300, 46
@@ -25,27 +25,22 @@ def two_worlds(finding: Finding) -> str:
     shares = [np.histogram(np.clip(s, low, high), edges)[0] / max(1, s.size) for s in finding.scores]
     tallest = max(1e-12, *(float(share.max()) for share in shares))
 
-    def across(value: float) -> float:
-        return MARGIN + (value - low) / (high - low) * (WIDTH - 2 * MARGIN)
-
-    def down(share: float) -> float:
-        return HEIGHT - MARGIN - share / tallest * (HEIGHT - 2 * MARGIN)
-
+    across = svg.scale(low, high, MARGIN, WIDTH - MARGIN)
+    down = svg.scale(0, tallest, HEIGHT - MARGIN, MARGIN)
     parts = []
     for share, colour in zip(shares, (ABSENT, PRESENT), strict=True):
         corners = [(across(low), down(0))]
         for left, right, value in zip(edges[:-1], edges[1:], share, strict=True):
             corners += [(across(left), down(value)), (across(right), down(value))]
         corners.append((across(high), down(0)))
-        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
-        parts.append(f'<polygon points="{points}" fill="{colour}" fill-opacity="0.5" stroke="{colour}"/>')
+        parts.append(svg.tag("polygon", points=svg.corners(corners), fill=colour, fill_opacity=0.5, stroke=colour))
     x = across(finding.threshold)
-    parts.append(f'<line x1="{x:.1f}" y1="{MARGIN}" x2="{x:.1f}" y2="{HEIGHT - MARGIN}" stroke="#222"/>')
-    parts.append(_text(x + 4, MARGIN + 10, "counted from here on"))
-    parts.append(_text(MARGIN, HEIGHT - 24, "without the canary", ABSENT))
-    parts.append(_text(MARGIN + 150, HEIGHT - 24, "with it", PRESENT))
-    parts.append(_text(MARGIN, HEIGHT - 8, "across: score of a run; up: share of runs"))
-    return _page(_title(finding.record()), HEIGHT, parts)
+    parts.append(svg.line(x, MARGIN, x, HEIGHT - MARGIN, stroke=svg.INK))
+    parts.append(svg.text(x + 4, MARGIN + 10, "counted from here on"))
+    parts.append(svg.text(MARGIN, HEIGHT - 24, "without the canary", fill=ABSENT))
+    parts.append(svg.text(MARGIN + 150, HEIGHT - 24, "with it", fill=PRESENT))
+    parts.append(svg.text(MARGIN, HEIGHT - 8, "across: score of a run; up: share of runs"))
+    return svg.drawing(_title(finding.record()), WIDTH, HEIGHT, parts)
 
 
 def claims_and_bounds(rows: Sequence[dict[str, Any]]) -> str:
@@ -56,31 +51,16 @@ def claims_and_bounds(rows: Sequence[dict[str, Any]]) -> str:
     for number, row in enumerate(rows):
         y = MARGIN + step * number
         name = f"{row['name']}, {row['level']}, {row['view']}" + (", sampled" if row.get("sampled") else "")
-        parts.append(_text(8, y + 12, name))
+        parts.append(svg.text(8, y + 12, name))
         for value, height, colour in ((row["claim"], 16, CLAIM), (row["lower_bound"], 8, PRESENT)):
             width = float(value) / largest * (WIDTH - left - MARGIN)
-            parts.append(
-                f'<rect x="{left}" y="{y + 8 - height / 2:.0f}" width="{width:.1f}" height="{height}" fill="{colour}"/>'
-            )
-        parts.append(_text(WIDTH - MARGIN + 4, y + 12, f"{row['lower_bound']:.2f}"))
+            parts.append(svg.tag("rect", x=left, y=y + 8 - height / 2, width=width, height=height, fill=colour))
+        parts.append(svg.text(WIDTH - MARGIN + 4, y + 12, f"{row['lower_bound']:.2f}"))
     title = "Epsilon: claimed (grey) and proved to be spent (red)"
-    return _page(title, 2 * MARGIN + step * len(rows), parts)
+    return svg.drawing(title, WIDTH, 2 * MARGIN + step * len(rows), parts)
 
 
 def _title(row: dict[str, Any]) -> str:
     return (
         f"{row['name']} ({row['level']}, {row['view']}): claim {row['claim']:.2f}, lower bound {row['lower_bound']:.2f}"
     )
-
-
-def _text(x: float, y: float, text: str, colour: str = "#222") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}">{escape(text)}</text>'
-
-
-def _page(title: str, height: int, parts: Sequence[str]) -> str:
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" '
-        f'font-size="11"><title>{escape(title)}</title><rect width="100%" height="100%" fill="white"/>'
-        f'<text x="8" y="22" font-size="14">{escape(title)}</text>'
-    )
-    return "\n".join([head, *parts, "</svg>", ""])
