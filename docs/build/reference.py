@@ -15,6 +15,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from enum import Enum
 from importlib import import_module
 from itertools import pairwise
 from types import ModuleType
@@ -24,7 +25,11 @@ import kinfolk
 
 GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "Experiments": {
+        "training.experiment": (),
+        "training.loop": ("run", "resume"),
+        "training.recipes": ("recommend",),
         "training.run_directory": ("Run", "open_run"),
+        "estimators": (),
         "toml": (),
     },
     "Data and models": {
@@ -36,8 +41,16 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "models": (),
     },
     "Methods": {
+        "types": (),
+        "rounds": (),
         "algorithms.registry": (),
         "algorithms.local_steps": (),
+    },
+    "Privacy": {
+        "privacy.levels": (),
+        "privacy.gates": (),
+        "privacy.mechanisms": (),
+        "privacy.release": ("Cost", "Meter", "PrivacyError", "new_meter", "release"),
     },
     "Accounting": {
         "accounting.ledger": (),
@@ -160,8 +173,8 @@ def _stars(parameter: inspect.Parameter) -> int:
 
 
 def _parameters(what: Any) -> dict[str, inspect.Parameter]:
-    """What a caller gives, by name; private fields are not for callers, a protocol or an error takes nothing."""
-    if inspect.isclass(what) and (issubclass(what, Exception) or getattr(what, "_is_protocol", False)):
+    """What a caller gives, by name, but for private fields. Protocols, errors and enumerations are not called."""
+    if inspect.isclass(what) and (issubclass(what, Exception | Enum) or getattr(what, "_is_protocol", False)):
         return {}
     if is_typeddict(what):
         kind = inspect.Parameter.KEYWORD_ONLY

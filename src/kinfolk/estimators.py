@@ -177,10 +177,19 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
     only a simulation (`random_state=`) may do. `data` names the data set: a release charges its ledger. `strength`: of
     the pull towards what is shared, a number or "auto" (learned). `relation`: who is related to whom, as a mapping from
     client to group or as a matrix (groups x clients, in the order of `clients_`); it must be public.
+
+    `method`: a name in the registry, or `auto`, which picks one from public numbers. `privacy`: level and budget;
+    default example level, epsilon 3. `rounds`: how many; default from public numbers. `step_size`: of local steps;
+    default from public numbers. `batch_size`: expected size; default from public numbers, and 0 means all rows.
+    `hidden`: widths of hidden layers; none: a linear model. `ledger`: the file that a release charges. `output`: the
+    folder for the run directory; None: it is not kept.
     """
 
     def fit(self, X: Any, y: Any, clients: Any = None) -> PersonalizedClassifier:
-        """Trains one model per client; `clients` says whose row each row is."""
+        """Trains one model per client; `clients` says whose row each row is.
+
+        `X`: rows of features, an array or a data frame. `y`: one target per row.
+        """
         ids = frames.client_ids(clients, X, "fit")
         x, schema = self._features(X, reset=True)
         assert schema is not None
@@ -206,7 +215,10 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
         return self
 
     def predict_proba(self, X: Any, clients: Any = None) -> np.ndarray:
-        """The probability of every class, by each row's client's model."""
+        """The probability of every class, by each row's client's model.
+
+        `X`: rows of features, an array or a data frame. `clients`: the client of each row.
+        """
         check_is_fitted(self, "models_")
         ids = frames.client_ids(clients, X, "predict")
         x, _ = self._features(X, reset=False)
@@ -215,12 +227,19 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
         return chances
 
     def predict(self, X: Any, clients: Any = None) -> np.ndarray:
-        """The most probable class; a client that was not there in training gets the shared model's."""
+        """The most probable class; a client that was not there in training gets the shared model's.
+
+        `X`: rows of features, an array or a data frame. `clients`: the client of each row.
+        """
         chances = self.predict_proba(X, clients)
         return self.classes_[chances.argmax(axis=1)]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, clients: Any = None) -> float:
-        """The share of right labels."""
+        """The share of right labels.
+
+        `X`: rows of features, an array or a data frame. `y`: one target per row. `sample_weight`: weights of the rows.
+        `clients`: the client of each row.
+        """
         return float(accuracy_score(y, self.predict(X, clients), sample_weight=sample_weight))
 
 
@@ -228,10 +247,22 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):
     """A linear regression for every client, trained together, with a privacy guarantee.
 
     `target`: the declared lowest and highest value of the target; the other parameters as for `PersonalizedClassifier`.
+
+    `method`: a name in the registry, or `auto`, which picks one from public numbers. `privacy`: level and budget;
+    default example level, epsilon 3. `strength`: how hard personal models are pulled towards the shared one; default
+    from public numbers. `relation`: which clients belong together, for methods that use it. `rounds`: how many; default
+    from public numbers. `step_size`: of local steps; default from public numbers. `batch_size`: expected size; default
+    from public numbers, and 0 means all rows. `hidden`: widths of hidden layers; none: a linear model. `bounds`:
+    declared lowest and highest values of the features. `schema`: for tables with text, a `Schema` or its file. `data`:
+    the data set's name. `ledger`: the file that a release charges. `output`: the folder for the run directory; None: it
+    is not kept. `random_state`: a seed makes a simulation; None a release.
     """
 
     def fit(self, X: Any, y: Any, clients: Any = None) -> PersonalizedRegressor:
-        """Trains one model per client; `clients` says whose row each row is."""
+        """Trains one model per client; `clients` says whose row each row is.
+
+        `X`: rows of features, an array or a data frame. `y`: one target per row.
+        """
         ids = frames.client_ids(clients, X, "fit")
         x, schema = self._features(X, reset=True)
         assert schema is not None
@@ -247,12 +278,19 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):
         return self
 
     def predict(self, X: Any, clients: Any = None) -> np.ndarray:
-        """The target, by each row's client's model; a client that was not there gets the shared model's."""
+        """The target, by each row's client's model; a client that was not there gets the shared model's.
+
+        `X`: rows of features, an array or a data frame. `clients`: the client of each row.
+        """
         check_is_fitted(self, "models_")
         ids = frames.client_ids(clients, X, "predict")
         x, _ = self._features(X, reset=False)
         return self.models_.predict(x, ids)[0].astype(np.float64)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, clients: Any = None) -> float:
-        """R^2."""
+        """R^2.
+
+        `X`: rows of features, an array or a data frame. `y`: one target per row. `sample_weight`: weights of the rows.
+        `clients`: the client of each row.
+        """
         return float(r2_score(y, self.predict(X, clients), sample_weight=sample_weight))

@@ -20,7 +20,9 @@ class RoundSpec:
     """What is fixed when a round is compiled."""
 
     model: Model
+    """The model."""
     level: Level
+    """The privacy level."""
     most_steps: int
     """The largest number of local steps of any client computed together: the length of the loop."""
     clients: int
@@ -33,8 +35,11 @@ class Client:
     """One client's side of a round; engines add a leading axis for many."""
 
     personal: Personal
+    """Its own state."""
     rows: Rows
+    """Its examples."""
     meter: Meter
+    """Its noise stream, and what it has used."""
     terms: tuple[Mechanism, Chooser]
     """What stands at its data gate: for gradients, and for choices."""
     size: Array
@@ -51,23 +56,33 @@ class Mail:
     messages: Message
     """One row per place, like the next three."""
     weights: Array
+    """Each client's public weight."""
     slots: Array
     """Which client sits in each place."""
     present: Array
+    """Which slots take part."""
     meter: Meter
+    """The aggregator's noise stream, and what it has used."""
     mechanism: Mechanism
+    """What stands at the inbox."""
     expected: Array
     """For every client, the expected weight with which it takes part; public."""
 
 
 def data_gate(spec: RoundSpec, client: Client, number: Array) -> DataGate:
-    """The gate before a client's examples in round `number`."""
+    """The gate before a client's examples in round `number`.
+
+    `spec`: what is fixed when a round is compiled. `client`: the client's side of a round.
+    """
     public = (client.size, client.steps, number)
     return DataGate(client.rows, client.meter, *client.terms, *public, spec.most_steps, spec.model)
 
 
 def inbox(spec: RoundSpec, mail: Mail, number: Array) -> Inbox:
-    """The gate before the clients' messages in round `number`."""
+    """The gate before the clients' messages in round `number`.
+
+    `spec`: what is fixed when a round is compiled. `mail`: the aggregator's side of a round.
+    """
     arrived = (mail.messages, mail.weights, mail.slots, mail.present)
     return Inbox(*arrived, mail.meter, mail.mechanism, mail.expected, number, spec.level.messages_are_clean)
 
@@ -75,7 +90,11 @@ def inbox(spec: RoundSpec, mail: Mail, number: Array) -> Inbox:
 def client_round(
     spec: RoundSpec, algorithm: Algorithm, shared: Shared, client: Client, number: Array
 ) -> tuple[Message, Personal, Meter]:
-    """One client's part of round `number`: what it sends, what it keeps, and what it has spent."""
+    """One client's part of round `number`: what it sends, what it keeps, and what it has spent.
+
+    `spec`: what is fixed when a round is compiled. `algorithm`: the method. `shared`: the published state. `client`:
+    the client's side of a round.
+    """
     message, personal, gate = algorithm.client(shared, client.personal, data_gate(spec, client, number))
     return message, personal, gate._meter
 
@@ -83,6 +102,10 @@ def client_round(
 def server_round(
     spec: RoundSpec, algorithm: Algorithm, shared: Shared, mail: Mail, number: Array
 ) -> tuple[Shared, Meter]:
-    """The aggregator's part of round `number`: what is published, and what that has cost."""
+    """The aggregator's part of round `number`: what is published, and what that has cost.
+
+    `spec`: what is fixed when a round is compiled. `algorithm`: the method. `shared`: the published state. `mail`: the
+    aggregator's side of a round.
+    """
     shared, after = algorithm.server(shared, inbox(spec, mail, number))
     return shared, after._meter

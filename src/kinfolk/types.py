@@ -41,7 +41,9 @@ class Rows:
     """One client's examples, padded to a common length; `mask` is true for real rows."""
 
     x: Tree
+    """Features, one row per example."""
     y: Tree
+    """Targets."""
     mask: Tree
 
 
@@ -54,8 +56,11 @@ class Model:
     """
 
     init: Callable[[Array], Params]
+    """From a random key to weights; it looks at no data."""
     loss: Callable[[Params, Tree, Array], Array]
+    """Of weights, features and target."""
     predict: Callable[[Params, Tree], Array]
+    """From weights and features to the output."""
     outcome: str = "number"
     """`number` (regression), `binary` or `classes`: what `predict` returns and which error is reported."""
     layers: tuple[Any, ...] = ()
@@ -67,23 +72,38 @@ class Algorithm(Protocol):
     """A method, as a frozen dataclass that is a pytree of its (public) hyper-parameters."""
 
     def init(self, params: Params, clients: int) -> Shared:
-        """The shared state before the first round, from freshly initialised (data-free) weights."""
+        """The shared state before the first round, from freshly initialised (data-free) weights.
+
+        `params`: one model's weights. `clients`: how many there are.
+        """
         ...
 
     def init_client(self, shared: Shared, slot: Array) -> Personal:
-        """A client's state before its first round; `slot` is its public number."""
+        """A client's state before its first round; `slot` is its public number.
+
+        `shared`: the published state.
+        """
         ...
 
     def client(self, shared: Shared, personal: Personal, gate: DataGate) -> tuple[Message, Personal, DataGate]:
-        """One client's part of a round. The gate is consumed and returned, like a random key."""
+        """One client's part of a round. The gate is consumed and returned, like a random key.
+
+        `shared`: the published state. `personal`: the client's own state. `gate`: the way to its examples.
+        """
         ...
 
     def server(self, shared: Shared, inbox: Inbox) -> tuple[Shared, Inbox]:
-        """The aggregator's part of a round."""
+        """The aggregator's part of a round.
+
+        `shared`: the published state. `inbox`: the way to the clients' messages.
+        """
         ...
 
     def model(self, shared: Shared, personal: Personal) -> Params:
-        """The model a client predicts with."""
+        """The model a client predicts with.
+
+        `shared`: the published state. `personal`: the client's own state.
+        """
         ...
 
 

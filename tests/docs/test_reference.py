@@ -6,9 +6,15 @@ from types import ModuleType
 
 import pytest
 
+import kinfolk
 from docs.build import reference
 
 pytestmark = pytest.mark.docs
+
+
+def test_every_name_that_kinfolk_exports_is_in_the_reference() -> None:
+    listed = {id(what) for module in reference.modules() for what in reference.public(module).values()}
+    assert [name for name in kinfolk.__all__ if id(getattr(kinfolk, name)) not in listed] == []
 
 
 @pytest.mark.parametrize("module", reference.modules())

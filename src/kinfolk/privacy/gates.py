@@ -57,6 +57,8 @@ class DataGate:
         """The mean loss gradient over a batch: the sum divided by the *expected* batch size.
 
         An inactive query returns zeros and costs nothing; use it for steps that this client does not take.
+
+        `params`: the weights of a model. `active`: whether the query is made; public.
         """
         what = clipping.gradients(self._model)
         units = (self._rows.x, self._rows.y)
@@ -68,6 +70,8 @@ class DataGate:
         """The number of the candidate (along the leading axis) that fits this client's examples best, or nearly.
 
         An example's score is its loss, or whether it is classified wrongly, as the chooser says.
+
+        `candidates`: weights, along a leading axis. `active`: whether it is asked; if not, it is 0 and free.
         """
         model, score = self._model, self._chooser.score
 
@@ -111,6 +115,8 @@ class DataGate:
 
         `precision` is a number, one per weight, or a matrix. One step is exact for linear models with squared loss;
         others take a few Newton steps. Refused at example level, like `examples`.
+
+        `steps`: Newton steps.
         """
         return newton(self._model, self.examples(), centre, precision, steps)
 
@@ -131,7 +137,9 @@ class Inbox:
     expected: Array
     """For every client, the expected weight with which it takes part; public. What means are divided by."""
     round: Array
+    """Number of the round, from 0."""
     messages_are_clean: bool = field(metadata={"static": True})
+    """Whether messages were released by the clients already."""
 
     @property
     def laplace(self) -> bool:
@@ -149,12 +157,18 @@ class Inbox:
         return total, replace(self, _meter=meter)
 
     def sum(self, active: Value = True) -> tuple[Tree, Inbox]:
-        """The (noisy) weighted sum of the messages."""
+        """The (noisy) weighted sum of the messages.
+
+        `active`: whether it is asked; if not, it is zeros and free.
+        """
         what = clipping.rows(lambda _, unit: trees.scale(unit[1], unit[0]))
         return self._query(UPDATE, what, (), active)
 
     def mean(self, active: Value = True) -> tuple[Tree, Inbox]:
-        """The (noisy) weighted mean of the messages, with the expected weight as divisor."""
+        """The (noisy) weighted mean of the messages, with the expected weight as divisor.
+
+        `active`: whether it is asked; if not, it is zeros and free.
+        """
         total, inbox = self.sum(active)
         return trees.scale(1 / self.expected.sum(), total), inbox
 
@@ -164,6 +178,8 @@ class Inbox:
         A client's message goes into every row, times the matrix entry; all of that together is clipped. Columns are
         divided by the largest column norm before, and the result multiplied by it after, so that a client that stands
         in many rows does not lose by the clip what a client in one row keeps.
+
+        `relation`: the matrix; public. `active`: whether it is asked; if not, it is zeros and free.
         """
 
         def contribution(relation: Array, unit: Tree) -> Tree:
@@ -180,12 +196,17 @@ class Inbox:
         """The (noisy) weighted sum of W W^T, W (features x outputs) a client's message clipped to the clip norm K.
 
         Noise is symmetric, with deviation `deviation` on the diagonal and 1/sqrt(2) of that off it.
+
+        `active`: whether it is asked; if not, it is zeros and free.
         """
         total, inbox = self._query(SECOND_MOMENT, moments.second_moments(), (), active)
         return moments.symmetric(total), inbox
 
     def squares(self, active: Value = True) -> tuple[Array, Inbox]:
-        """The diagonal of the second moment alone, released far more cheaply: one value per feature."""
+        """The diagonal of the second moment alone, released far more cheaply: one value per feature.
+
+        `active`: whether it is asked; if not, it is zeros and free.
+        """
         return self._query(SQUARES, moments.squares(), (), active)
 
     @property

@@ -89,11 +89,17 @@ class Level(StrEnum):
         return (*self.data_kinds, *self.inbox_kinds)
 
     def parties(self, ids: Sequence[str]) -> tuple[str, ...]:
-        """Who pays: every client for itself, or the federation."""
+        """Who pays: every client for itself, or the federation.
+
+        `ids`: the clients' names.
+        """
         return (FEDERATION,) if self.server_pays else tuple(ids)
 
     def units(self, sizes: Sequence[int] | np.ndarray) -> list[int]:
-        """How many units each party's account protects: a client's examples, or all clients."""
+        """How many units each party's account protects: a client's examples, or all clients.
+
+        `sizes`: each client's number of examples.
+        """
         return [len(sizes)] if self.server_pays else [int(size) for size in sizes]
 
 
@@ -105,7 +111,9 @@ class Budget:
     """One client's own budget, where it differs from everybody's."""
 
     epsilon: float
+    """The most it may reach."""
     delta: float | None = None
+    """The delta at which; None: everybody's."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +138,11 @@ class PrivacyLevel:
     """The clip norm follows this quantile of the clients' norms, from `clip` on, inside the same releases (client
     level); a usual value is 0.5. None: it stays."""
     relation: str = "zero_out"
+    """Which data sets are neighbours: `zero_out`, a unit against nothing in its place, or `replace_one`."""
     cohort: float | None = None
     """Expected number of clients in a round; default all."""
     allow_large_delta: bool = False
+    """Accept a delta that is not below one over the number of units."""
     choice_epsilon: float = 0.1
     """Cost of one private choice between models (example level, methods that cluster)."""
     choice_bound: float = 1.0
@@ -248,7 +258,10 @@ class Terms:
         return self.data, self.choice
 
     def at(self, number: Value) -> Terms:
-        """The terms of one round. Engines ask for them before the round; algorithms cannot."""
+        """The terms of one round. Engines ask for them before the round; algorithms cannot.
+
+        `number`: of the round, from 0.
+        """
 
         def scheduled(mechanism: Mechanism) -> Mechanism:
             if mechanism.open:
@@ -264,14 +277,22 @@ class Terms:
 def example_level(
     epsilon: float | None = None, delta: float | None = None, *, clip: float = 1.0, **options: object
 ) -> PrivacyLevel:
-    """Every client's messages and model protect each of its examples; the server is not trusted."""
+    """Every client's messages and model protect each of its examples; the server is not trusted.
+
+    `epsilon`: the budget; the noise is calibrated to it. `delta`: default min(1e-5, n^-1.1). `clip`: largest norm of
+    one unit's contribution. `options`: other fields of `PrivacyLevel`.
+    """
     return PrivacyLevel(Level.EXAMPLE, epsilon, delta, clip=clip, **options)  # type: ignore[arg-type]
 
 
 def client_level(
     epsilon: float | None = None, delta: float | None = None, *, clip: float = 1.0, **options: object
 ) -> PrivacyLevel:
-    """Everything that the other clients ever see protects each client's whole data set; the aggregator is trusted."""
+    """Everything that the other clients ever see protects each client's whole data set; the aggregator is trusted.
+
+    `epsilon`: the budget; the noise is calibrated to it. `delta`: default min(1e-5, n^-1.1). `clip`: largest norm of
+    one unit's contribution. `options`: other fields of `PrivacyLevel`.
+    """
     return PrivacyLevel(Level.CLIENT, epsilon, delta, clip=clip, **options)  # type: ignore[arg-type]
 
 

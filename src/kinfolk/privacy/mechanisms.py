@@ -41,10 +41,14 @@ class Sampling:
     capacity: int | None = field(default=None, metadata={"static": True})
 
     def coins(self, key: Array, mask: Array) -> Array:
+        """Which of the real rows (`mask`) are sampled, each independently, by a random `key`."""
         return mask & (jax.random.uniform(key, mask.shape, jnp.float32) < self.rate)
 
     def batch(self, key: Array, units: Tree, mask: Array) -> tuple[Tree, Array]:
-        """The sampled units and which rows of them are filled."""
+        """The sampled units and which rows of them are filled.
+
+        `key`: a JAX random key. `units`: all of them, along the leading axis. `mask`: which are real.
+        """
         chosen = self.coins(key, mask)
         if self.capacity is None or self.capacity >= mask.shape[0]:
             return units, chosen
@@ -57,6 +61,8 @@ def shuffled_batch(size: int, key: Array, number: Array, units: Tree, mask: Arra
 
     A pass leaves out what does not fill a batch, other units every time. For sums that nobody pays for: no account
     here knows this law.
+
+    `size`: of a batch. `key`: a JAX random key. `units`: all of them, along the leading axis. `mask`: which are real.
     """
     batches, count = jnp.maximum(1, mask.sum(dtype=jnp.int32) // size), mask.shape[0]
     places = jnp.arange(count, dtype=jnp.uint32)
@@ -91,12 +97,17 @@ class GaussianSum:
     law: ClassVar[str] = "normal"
 
     clip: Value
+    """Largest norm of one unit's contribution."""
     noise_multiplier: Value
+    """Noise standard deviation divided by the clip norm."""
     sampling: Sampling = Sampling()
     overflow: Value = 0.0
+    """Probability that a batch does not fit its capacity, per use."""
     sampled_here: bool = field(default=True, metadata={"static": True})
     relation: str = field(default="zero_out", metadata={"static": True})
+    """Which data sets are neighbours, `zero_out` or `replace_one`."""
     group: int = field(default=1, metadata={"static": True})
+    """In how many units one protected person may be."""
 
     def __call__(
         self, kind: str, meter: Meter, what: Sum, public: Tree, units: Tree, mask: Array, active: Value = True
@@ -107,6 +118,7 @@ class GaussianSum:
         return release(kind, body, meter, (units, mask), self, public, active)
 
     def costs(self) -> list[Cost]:
+        """What one use costs, for each party."""
         return _gaussian_costs(self)
 
 
@@ -159,14 +171,21 @@ class AdaptiveSum:
     noise_multiplier: Value
     """Of the whole release."""
     sampling: Sampling = Sampling()
+    """Who takes part."""
     overflow: Value = 0.0
+    """Probability that a batch does not fit its capacity, per use."""
     quantile: Value = 0.5
+    """The quantile of the units' norms that the clip follows."""
     expected: Value = 1.0
     """Expected number of units in a sum; public."""
     speed: Value = 0.2
+    """How fast the logarithm of the clip moves."""
     sampled_here: bool = field(default=False, metadata={"static": True})
+    """Whether the release samples the units itself."""
     relation: str = field(default="zero_out", metadata={"static": True})
+    """Which data sets are neighbours, `zero_out` or `replace_one`."""
     group: int = field(default=1, metadata={"static": True})
+    """In how many units one protected person may be."""
 
     @property
     def count_noise(self) -> Value:
@@ -196,6 +215,7 @@ class AdaptiveSum:
         return total, replace(meter, memory=jnp.clip(meter.memory * step, 1e-3, 1e3))
 
     def costs(self) -> list[Cost]:
+        """What one use costs, for each party."""
         return _gaussian_costs(self)
 
 
@@ -211,11 +231,15 @@ class LaplaceSum:
     law: ClassVar[str] = "laplace"
 
     clip: Value
+    """Largest norm of one unit's contribution."""
     noise_multiplier: Value
     """Scale of the noise divided by the bound of a contribution."""
     sampling: Sampling = Sampling()
+    """Who takes part."""
     relation: str = field(default="zero_out", metadata={"static": True})
+    """Which data sets are neighbours, `zero_out` or `replace_one`."""
     group: int = field(default=1, metadata={"static": True})
+    """In how many units one protected person may be."""
 
     def __call__(
         self, kind: str, meter: Meter, what: Sum, public: Tree, units: Tree, mask: Array, active: Value = True
@@ -235,6 +259,7 @@ class LaplaceSum:
         return release(kind, body, meter, (units, mask), self, public, active)
 
     def costs(self) -> list[Cost]:
+        """What one use costs, for each party."""
         noise = np.atleast_1d(np.asarray(self.noise_multiplier, float))
         return [Cost("laplace", float(z), 1.0, self.relation, group=self.group) for z in noise]
 
@@ -256,7 +281,9 @@ class ExactSum:
     noise_multiplier: ClassVar[float] = 0.0
 
     sampling: Sampling = Sampling()
+    """Who takes part."""
     sampled_here: bool = field(default=True, metadata={"static": True})
+    """Whether the release samples the units itself."""
     shuffled: int | None = field(default=None, metadata={"static": True})
     """With a number, batches of that size are parts of shuffled passes instead; `sampling` has their share."""
 
@@ -276,6 +303,7 @@ class ExactSum:
         return found, replace(meter, draws=meter.draws + active.astype(jnp.int32))
 
     def costs(self) -> list[Cost]:
+        """Nothing, as nothing is private."""
         return []
 
 

@@ -30,10 +30,13 @@ class Cost:
     """What one use of a mechanism costs, as plain values: `accounting.py` alone turns it into a privacy event."""
 
     mechanism: str
+    """`gaussian`, `laplace` or another that the accounting knows."""
     noise_multiplier: float
     """Noise standard deviation divided by the clip norm."""
     rate: float = 1.0
+    """Probability with which a unit is sampled."""
     relation: str = "zero_out"
+    """Which data sets are neighbours, `zero_out` or `replace_one`."""
     delta: float = 0.0
     """Probability per use that a sample overflows its capacity; it comes out of delta."""
     covers: int = 1
@@ -66,18 +69,25 @@ class Meter:
     """
 
     noise: Array
+    """The key of its noise."""
     coins: Array
+    """The key of its sampling."""
     uses: dict[str, Array]
+    """Releases so far, by kind."""
     draws: Array
     """How many batches were drawn without a release; it numbers their coins."""
     memory: Array
     """What a mechanism remembers of its own releases, and so public: adaptive clipping keeps the clip here, as a
     multiple of the one it began with."""
     tape: Tape | None = None
+    """Noise drawn beforehand, or recorded releases."""
 
 
 def new_meter(key: Array, kinds: tuple[str, ...]) -> Meter:
-    """A meter with its own named streams for noise and for sampling coins."""
+    """A meter with its own named streams for noise and for sampling coins.
+
+    `key`: a JAX random key. `kinds`: the kinds of release that it may make.
+    """
     uses = {kind: jnp.int32(0) for kind in kinds}
     return Meter(jax.random.fold_in(key, 0), jax.random.fold_in(key, 1), uses, jnp.int32(0), jnp.float32(1))
 
@@ -108,6 +118,9 @@ def release(
 
     Everything `body` closes over is treated as `public`, and `flow.py` refuses a program in which it is not. An
     inactive release gives zeros and costs nothing; `active` must itself be public.
+
+    `kind`: under which it is counted. `meter`: whose noise, and who pays. `units`: private; the leading axis is the
+    privacy unit. `terms`: the mechanism's numbers; public.
     """
     if kind not in meter.uses:
         raise PrivacyError(f"this gate makes no release of kind={kind!r}; it has {sorted(meter.uses)}")

@@ -24,7 +24,9 @@ class Afterwards:
     """What every client does alone with its model after the last round: free at client level."""
 
     method: str = "fine_tune"
+    """`fine_tune` or `self_select`."""
     options: dict[str, Any] = field(default_factory=dict)
+    """Options of that method, where they differ from its defaults."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class ModelChoice:
     network of fixed widths (see `models.NETWORKS`); `own` is one that `run` was given as an object."""
 
     name: str = "linear"
+    """The model's name."""
     hidden: tuple[int, ...] = (64,)
     """Widths of the hidden layers (mlp) or channels of the convolutions (cnn)."""
 
@@ -84,7 +87,9 @@ class Phase:
     """Some rounds of one algorithm."""
 
     method: str = "mean_regularized"
+    """An algorithm's name in the registry."""
     rounds: int = 60
+    """How many rounds."""
     options: dict[str, Any] = field(default_factory=dict)
     """The algorithm's hyper-parameters, where they differ from its defaults; an array becomes a list, as in TOML."""
 
@@ -100,17 +105,25 @@ class Experiment:
     """All that is needed to repeat a run."""
 
     name: str = "run"
+    """What the names of its run directories begin with."""
     seed: int | None = None
     """With a seed the run is a simulation, and can be repeated; without one it is a release, and cannot."""
     seeds: int = 1
     """Repetitions with seeds `seed`, `seed` + 1, ..., computed together."""
     data: DataChoice = field(default_factory=DataChoice)
+    """Which federation."""
     model: ModelChoice = ModelChoice()
+    """Which model."""
     training: Training = Training()
+    """Local work in a round."""
     privacy: PrivacyLevel = field(default_factory=lambda: example_level(epsilon=3.0))
+    """Level, budget and clip."""
     phases: tuple[Phase, ...] = (Phase(),)
+    """Methods and their rounds, one after another."""
     afterwards: Afterwards | None = None
+    """What clients do alone at the end; None: nothing."""
     engine: Engine = Engine()
+    """How it is computed; results do not depend on it."""
 
     def __post_init__(self) -> None:
         for name, value, kind in (("data", self.data, DataChoice), ("model", self.model, ModelChoice)):
@@ -128,11 +141,15 @@ class Experiment:
 
     @property
     def rounds(self) -> int:
+        """Rounds of all phases together."""
         return sum(phase.rounds for phase in self.phases)
 
 
 def load(path: Path) -> Experiment:
-    """The experiment in a TOML file."""
+    """The experiment in a TOML file.
+
+    `path`: the file.
+    """
     try:
         text = path.read_text()
     except OSError as error:

@@ -60,6 +60,8 @@ def run(
     objects and not what the experiment names; they are checked like everything else, and `resume` needs them again.
     `progress` is called after every chunk of rounds. `track`: where numbers go while it trains, besides the run
     directory (see `tracking`).
+
+    `experiment`: all settings.
     """
     tracking.check(track)
     inputs.check_given(experiment, data, model)
@@ -92,6 +94,8 @@ def resume(
 
     `path`: the run directory. `data` and `model`: the objects that the run began with, where it was given any; the
     other parameters are those of `run`.
+
+    `ledger`: must be the one the run began with. `progress`: as for `run`. `track`: as for `run`.
     """
     tracking.check(track)
     where = run_directory.open_run(path)

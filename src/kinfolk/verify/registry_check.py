@@ -19,7 +19,10 @@ from kinfolk.verify.round_check import RoundCheck, check_round
 
 
 def small_terms(level: Level) -> Terms:
-    """Mechanisms of one client, for tracing."""
+    """Mechanisms of one client, for tracing.
+
+    `level`: a privacy level's name.
+    """
     half, all_of_them = Sampling(np.float32(0.5)), Sampling(np.float32(1))
     private = GaussianSum(np.float32(1), np.float32(1), half, np.float32(0))
     if level.clients_pay:
@@ -42,7 +45,11 @@ def small_rows(features: int, length: int = 5) -> Rows:
 
 
 def check_small(algorithm: Algorithm, level: Level, model: Model, features: int, steps: int = 2) -> RoundCheck:
-    """The flow check of an algorithm on three small clients."""
+    """The flow check of an algorithm on three small clients.
+
+    `algorithm`: the method. `level`: the privacy level. `model`: the model. `features`: how many numbers an example
+    has. `steps`: local steps in a round.
+    """
     spec = RoundSpec(model, level, steps, clients=3)
     return check_round(spec, algorithm, small_terms(level), small_rows(features))
 

@@ -71,6 +71,8 @@ def check_round(
 
     `model`: the model. `level`: a privacy level's name. `algorithm`: the method. `most_steps`: local steps of the
     client that takes most. `clients`: how many there are.
+
+    `spec`: what is fixed when a round is compiled.
     """
     key = jax.eval_shape(lambda: jax.random.key(0))
     number, real = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), jnp.float32)
