@@ -8,9 +8,9 @@ READY := .venv/.ready
 run: $(READY)
 	$(BIN)/kinfolk compare
 
-# Fast tests, before every commit.
+# Fast tests, before every commit: something about everything, in programs that are compiled quickly, not for speed.
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
 
 # Every tier.
 test-all: $(READY)

@@ -1,6 +1,7 @@
 """Stricter than JAX: no silent promotion of types or ranks. Real data where it is there."""
 
 import gc
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -10,16 +11,15 @@ from typing import Any
 import jax
 import pytest
 
+from kinfolk.data import registry
+from tests.small import six_schools
+
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
-CORE = ("mean_regularized",)
-"""The algorithm whose conformance is checked before every commit; the others' in the full run."""
-
-
-WHOLE = ("tests/deploy", "tests/report", "tests/studies", "tests/theory")
-"""Folders that only the full run looks into."""
+WHOLE = ("tests/deploy", "tests/report", "tests/studies")
+"""Folders that are for the full run, but for tests that are marked `fast`."""
 
 TIERS = {
     "conformance": ("tests/conformance",),
@@ -33,28 +33,48 @@ TIERS = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests under a tier's folder carry its marker."""
     for item in items:
-        name = getattr(getattr(item, "callspec", None), "params", {}).get("name")
-        if item.nodeid.startswith("tests/conformance/") and name is not None and name not in CORE:
-            item.add_marker("slow")
-        if item.nodeid.startswith(tuple(f"{folder}/" for folder in WHOLE)):
+        if item.nodeid.startswith(tuple(f"{folder}/" for folder in WHOLE)) and not item.get_closest_marker("fast"):
             item.add_marker("slow")
         for tier, folders in TIERS.items():
             if item.nodeid.startswith(tuple(f"{folder}/" for folder in folders)):
                 item.add_marker(tier)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def forget_programs() -> Iterator[None]:
-    """Compiled programs hold memory maps, of which a process may have 65 530: one process for all tests runs out."""
+MOST_MAPS, LOOK_EVERY = 30_000, 25
+"""Compiled programs hold memory maps, of which a process may have 65 530: after so many they are forgotten."""
+
+tests_begun = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def forget_programs() -> None:
+    """Tests share what is compiled, across files too, as far as one process can hold it."""
+    maps = Path("/proc/self/maps")
+    if next(tests_begun) % LOOK_EVERY or not maps.exists():
+        return
+    if maps.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
+        gc.collect()
+
+
+@pytest.fixture(scope="module")
+def own_programs() -> Iterator[None]:
+    """For files that change how programs are made: they neither take nor leave compiled ones."""
+    jax.clear_caches()
     yield
     jax.clear_caches()
-    gc.collect()
 
 
 @pytest.fixture(autouse=True)
 def own_ledgers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test charges a ledger of the person who runs it."""
     monkeypatch.setenv("KINFOLK_LEDGERS", str(tmp_path / "ledgers"))
+
+
+@pytest.fixture
+def small_schools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The built-in federation, made small."""
+    monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", six_schools)
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ from kinfolk.training.build import as_sweep
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 from kinfolk.training.prepare import Job, prepare
 
+pytestmark = pytest.mark.usefixtures("own_programs")
+
 SIZES = (4, 5, 8, 8, 9)
 
 
@@ -57,7 +59,7 @@ LEVELS = {
 
 
 @pytest.mark.parametrize("model", [pytest.param("cnn_small", marks=pytest.mark.slow), "softmax"])
-@pytest.mark.parametrize("name", LEVELS)
+@pytest.mark.parametrize("name", [pytest.param("example", marks=pytest.mark.slow), "client"])
 def test_in_turns_equals_together(name: str, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A CNN's clients one at a time, others two at a time; those with one of two steps in a shorter loop."""
     monkeypatch.setattr(batching, "MOST_TOGETHER", 0)

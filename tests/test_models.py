@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +17,8 @@ from kinfolk.toml import ConfigError
 from kinfolk.training.build import build_model
 from kinfolk.training.experiment import ModelChoice
 from kinfolk.types import Model
+
+pytestmark = pytest.mark.usefixtures("own_programs")
 
 KEY = jax.random.key(1)
 
@@ -37,6 +43,8 @@ MODELS = {
     "cnn": (image_model(), (8, 8, 2), "classes"),
     "cnn_small": (models.cnn_small(14, 4), (14, 14, 1), "classes"),
 }
+SOME = ("linear", "matrix", "cnn_small")
+NAMES = [pytest.param(name, marks=() if name in SOME else pytest.mark.slow) for name in MODELS]
 
 
 def batch(shape: tuple[int, ...], outcome: str, rows: int = 9) -> tuple[jax.Array, jax.Array]:
@@ -56,27 +64,40 @@ def params_of(model: Model) -> object:
     return back(flat + 0.1 * jax.random.normal(jax.random.key(2), flat.shape))
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("clip", [0.05, 1.0, 100.0])
-def test_book_keeping_equals_clipping_row_by_row(name: str, clip: float) -> None:
-    model, shape, outcome = MODELS[name]
-    params, examples = params_of(model), batch(shape, outcome)
-    weights = (jnp.arange(9) % 3 > 0).astype(jnp.float32)
+@cache
+def clipped_and_exact(name: str) -> Callable[..., Any]:
+    """Sums of clipped and of exact gradients, by book-keeping and row by row, in one compiled program."""
+    model, _, _ = MODELS[name]
     keeping = clipping.gradients(model)
     assert keeping.strategy == "book-keeping"
     plain = clipping.rows(lambda p, example: jax.grad(model.loss)(p, *example))
-    found = keeping.clipped(params, examples, weights, jnp.float32(clip))
-    expected = plain.clipped(params, examples, weights, jnp.float32(clip))
+
+    def sums(params: Any, examples: Any, weights: jax.Array, clip: jax.Array) -> Any:
+        return [
+            (way.clipped(params, examples, weights, clip), way.exact(params, examples, weights))
+            for way in (keeping, plain)
+        ]
+
+    return jax.jit(sums)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("clip", [0.05, 1.0, 100.0])
+def test_book_keeping_equals_clipping_row_by_row(name: str, clip: float) -> None:
+    model, shape, outcome = MODELS[name]
+    weights = (jnp.arange(9) % 3 > 0).astype(jnp.float32)
+    (found, exact), (expected, plainly) = clipped_and_exact(name)(
+        params_of(model), batch(shape, outcome), weights, jnp.float32(clip)
+    )
     scale = float(jnp.sqrt(trees.squared_norm(expected)))
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5 * scale)
-    exact = keeping.exact(params, examples, weights)
-    for a, b in zip(jax.tree.leaves(exact), jax.tree.leaves(plain.exact(params, examples, weights)), strict=True):
+    for a, b in zip(jax.tree.leaves(exact), jax.tree.leaves(plainly), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("together", [0, 10**6])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_gradient_of_a_batch_is_the_sum_of_its_rows(
     name: str, together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,22 +107,21 @@ def test_the_gradient_of_a_batch_is_the_sum_of_its_rows(
     params, (x, y) = params_of(model), batch(shape, outcome)
     two = jax.tree.map(lambda leaf: jnp.stack([leaf, -leaf]), params)
     weights = (jnp.arange(9) % 3 > 0).astype(jnp.float32)
-    found = jax.vmap(lambda params: clipping.gradients(model).exact(params, (x, y), weights))(two)
-    rows = jax.vmap(lambda params: jax.vmap(lambda x, y: jax.grad(model.loss)(params, x, y))(x, y))(two)
+    found = jax.jit(jax.vmap(lambda params: clipping.gradients(model).exact(params, (x, y), weights)))(two)
+    rows = jax.jit(jax.vmap(lambda params: jax.vmap(lambda x, y: jax.grad(model.loss)(params, x, y))(x, y)))(two)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(rows), strict=True):
         np.testing.assert_allclose(a, jnp.einsum("n,cn...->c...", weights, b), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_row_that_is_not_finite_counts_as_nothing(name: str) -> None:
     model, shape, outcome = MODELS[name]
     params, (x, y) = params_of(model), batch(shape, outcome)
     ones, clip = jnp.ones(9), jnp.float32(1)
-    without = clipping.gradients(model).clipped(params, (x, y), ones.at[4].set(0), clip)
+    sums = clipped_and_exact(name)
+    (without, _), _ = sums(params, (x, y), ones.at[4].set(0), clip)
     for value in (jnp.nan, jnp.inf):
-        broken = (x.at[4].set(value), y)
-        for what in (clipping.gradients(model), clipping.rows(lambda p, e: jax.grad(model.loss)(p, *e))):
-            found = what.clipped(params, broken, ones, clip)
+        for found, _ in sums(params, (x.at[4].set(value), y), ones, clip):
             for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(without), strict=True):
                 np.testing.assert_allclose(a, b, atol=1e-5)
 

@@ -70,6 +70,7 @@ def test_fits_left_out_residuals_and_evidence_are_what_they_say(count: int, size
     np.testing.assert_allclose(differences - differences[0], 0, atol=2e-2)
 
 
+@pytest.mark.slow
 def test_logistic_fits_are_stationary_and_left_out_predictions_are_close() -> None:
     x, y = rows(40, 4)
     labels = (y > 0).astype(np.float32)
@@ -86,6 +87,7 @@ def test_logistic_fits_are_stationary_and_left_out_predictions_are_close() -> No
     assert float(found.left_out[0, 7, 0]) == pytest.approx(missed, abs=0.02)
 
 
+@pytest.mark.slow
 def test_the_self_check_falls_back_to_training_alone() -> None:
     """A prior for quite other directions is not used; one that fits is."""
     generator = np.random.default_rng(5)

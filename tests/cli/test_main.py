@@ -7,22 +7,17 @@ import math
 import runpy
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kinfolk.cli import main
-from kinfolk.data import registry
-from kinfolk.data.sets.synthetic import synthetic_schools
 
 
 @pytest.fixture
-def kinfolk(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def kinfolk(small_schools: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Runs the command line in this process; returns its exit code and what it printed."""
-    small = {"clients": 6, "features": 2, "least": 10, "most": 40}
-    monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", partial(synthetic_schools, **small))
 
     def call(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["kinfolk", *map(str, words)])
@@ -56,6 +51,7 @@ def test_plan_in_words_warns_about_delta(kinfolk: Any) -> None:
     assert "allow_large_delta" in out
 
 
+@pytest.mark.slow
 def test_check_lists_everything_and_is_clean(kinfolk: Any) -> None:
     code, out, _ = kinfolk("check", "--json")
     assert code == 0
@@ -64,6 +60,7 @@ def test_check_lists_everything_and_is_clean(kinfolk: Any) -> None:
     assert "mean_regularized" in kinfolk("check")[1]
 
 
+@pytest.mark.slow
 def test_train_and_compare(kinfolk: Any, tmp_path: Path) -> None:
     short = ("--rounds", 4, "--output", tmp_path, "--delta", 1e-4)
     code, out, _ = kinfolk("train", "--seed", 1, "--epsilon", 2, *short, "--json")

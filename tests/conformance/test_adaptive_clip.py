@@ -5,6 +5,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from kinfolk.accounting.calibrate import terms_for
 from kinfolk.engines.release_counts import count_uses
@@ -13,6 +14,7 @@ from kinfolk.verify.replay import replay
 from tests.conformance.worlds import tiny_federation, with_changed_client, world
 
 
+@pytest.mark.slow
 def test_replay_with_adaptive_clipping() -> None:
     """What a mechanism remembers comes from releases only."""
     w = world("mean_regularized", "client")

@@ -20,10 +20,21 @@ from kinfolk.training.build import as_sweep
 from kinfolk.training.prepare import check_job
 from kinfolk.verify.registry_check import check_registry
 from kinfolk.verify.replay import replay
-from tests.conformance.worlds import PAIRS, ROUNDS, with_changed_client, with_changed_row, world
+from tests.conformance.worlds import (
+    CORE,
+    PAIRS,
+    PRIVATE,
+    QUICK,
+    ROUNDS,
+    pairs,
+    with_changed_client,
+    with_changed_row,
+    world,
+)
 
-every = pytest.mark.parametrize(("name", "level"), PAIRS)
-private = pytest.mark.parametrize(("name", "level"), [pair for pair in PAIRS if pair[1] != "none"])
+every = pairs(PAIRS, fast=QUICK)
+closely = pairs(PAIRS, fast=[CORE])
+private = pairs(PRIVATE, fast=[CORE])
 
 
 def leaves(state: object) -> list[np.ndarray]:
@@ -65,7 +76,7 @@ def test_same_seed_same_result_other_seed_other_result(name: str, level: str) ->
     assert any((x != y).any() for x, y in zip(leaves(w.run(seed=1)), leaves(w.run(seed=2)), strict=True))
 
 
-@every
+@closely
 def test_vectorised_equals_one_by_one(name: str, level: str) -> None:
     """Seeds, sweep points, client blocks and the round loop change nothing."""
     w = world(name, level)
@@ -87,7 +98,7 @@ def test_chunks_of_rounds_change_nothing(name: str, level: str) -> None:
     assert_equal(w.run(), w.run(w.run(end=1), begin=1))
 
 
-@every
+@closely
 def test_order_of_clients_does_not_matter_without_noise(name: str, level: str) -> None:
     """With streams that move along with their clients, a permutation of clients permutes personal states only."""
     if (name, level) == ("joint", "client"):
@@ -144,13 +155,13 @@ def test_replay_changes_nothing_else(name: str, level: str) -> None:
     assert problems == []
 
 
-@pytest.mark.parametrize("name", [name for name, level in PAIRS if level == "client"])
-def test_gathered_cohorts_equal_masked_ones(name: str) -> None:
-    w = world(name, "client", blocks=1, cohort=2.0)
+@pairs([pair for pair in PAIRS if pair[1] == "client"], fast=[("mean_regularized", "client")])
+def test_gathered_cohorts_equal_masked_ones(name: str, level: str) -> None:
+    w = world(name, level, blocks=1, cohort=2.0)
     sampling = replace(w.terms.inbox.sampling, capacity=4)
     gathered = replace(w, terms=replace(w.terms, inbox=replace(w.terms.inbox, sampling=sampling)))
     assert_close(w.run(), gathered.run())
-    assert any((x != y).any() for x, y in zip(leaves(w.run()), leaves(world(name, "client").run()), strict=True))
+    assert any((x != y).any() for x, y in zip(leaves(w.run()), leaves(world(name, level).run()), strict=True))
 
 
 @every

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from kinfolk import models, trees
 from kinfolk.accounting.calibrate import terms_for
@@ -19,11 +22,30 @@ from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
 from kinfolk.types import Algorithm
 
 PAIRS = [(name, level) for name, entry in REGISTRY.items() for level in entry.levels]
+PRIVATE = [pair for pair in PAIRS if pair[1] != "none"]
+CORE = ("mean_regularized", "example")
+"""The pair that is looked at closely before every commit; the others in the full run."""
+
 ROUNDS = 3
 BATCH = 4
 SIZES = (5, 6, 9, 14, 20)
 MODEL = models.linear(3)
 STEP = jax.jit(one_round, static_argnums=0)
+
+
+def quick_level(name: str) -> str:
+    """The level at which an algorithm is run before every commit: the one with the smallest private program."""
+    return next(level for level in ("client", "example", "none") if level in REGISTRY[name].levels)
+
+
+QUICK = [CORE, *((name, quick_level(name)) for name in REGISTRY)]
+"""One pair of each algorithm, and the core: tests that share one compiled round look at these in the fast run."""
+
+
+def pairs(which: Collection[tuple[str, str]], fast: Collection[tuple[str, str]]) -> Any:
+    """Parametrises a test with all these pairs; those that are not in `fast` are left to the full run."""
+    marked = [pytest.param(*pair, marks=() if pair in fast else pytest.mark.slow) for pair in which]
+    return pytest.mark.parametrize(("name", "level"), marked)
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ def bad_answers(server: Coordinator, ask: Ask) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.fast
 def test_a_bad_answer_is_a_zero_message(tmp_path: Path) -> None:
     study = study_of("fedavg", "example", seed=None, epsilon=2.0, noise_multiplier=None, rounds=20)
     with Coordinator(study, tmp_path) as server:
@@ -89,6 +90,7 @@ def test_a_restart_goes_on_after_the_last_saved_round(tmp_path: Path) -> None:
         assert (header["round"], header["run"]) == (1, name)
 
 
+@pytest.mark.fast
 def test_client_level_pays_before_it_publishes(tmp_path: Path) -> None:
     with Coordinator(CLIENT, tmp_path) as server:
         for number in range(3):

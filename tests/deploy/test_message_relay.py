@@ -53,6 +53,7 @@ def through(request: bytes) -> tuple[bytes, float]:
     return answer, time.monotonic() - began
 
 
+@pytest.mark.fast
 def test_answers_and_refusals_leave_at_the_same_time() -> None:
     for request, expected in ((b"abc", b"cba"), (b"x" * 101, REFUSAL)):
         answer, seconds = through(request)
@@ -87,10 +88,12 @@ def test_the_door_is_for_its_owner_only(tmp_path_factory: pytest.TempPathFactory
         open_door(Path("/" + "x" * 120))
 
 
+@pytest.mark.fast
 def test_without_a_worker_the_answer_is_the_refusal(tmp_path: Path) -> None:
     assert ask_worker(str(tmp_path / "nobody"), b"request") == REFUSAL
 
 
+@pytest.mark.fast
 def test_only_the_silos_interface_is_open_to_other_machines() -> None:
     assert allowed("/v1/fleet/pull-messages", "10.0.0.1")
     assert allowed("/v1/control/start-run", "127.0.0.1")

@@ -62,12 +62,11 @@ def assert_same(name: str, level: str, tmp_path: Path, cohort: float | None = No
                 np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-5)
 
 
-CORE = ("mean_regularized",)
+FAST = ("mean_regularized", "client")
+MARKED = [pytest.param(*pair, marks=pytest.mark.fast if pair == FAST else ()) for pair in PAIRS]
 
 
-@pytest.mark.parametrize(
-    ("name", "level"), [pytest.param(*p, marks=() if p[0] in CORE else pytest.mark.slow) for p in PAIRS]
-)
+@pytest.mark.parametrize(("name", "level"), MARKED)
 def test_federation_equals_simulation(name: str, level: str, tmp_path: Path) -> None:
     assert_same(name, level, tmp_path)
 

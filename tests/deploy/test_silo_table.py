@@ -25,6 +25,7 @@ def table(tmp_path: Path, text: str) -> Path:
     return tmp_path
 
 
+@pytest.mark.fast
 def test_a_table_is_scaled_by_its_declared_bounds(tmp_path: Path) -> None:
     rows = read_table(table(tmp_path, "ill,name,dose,age\n1,x,0.5,25\n0,y,-1,100\n"), COLUMNS, ROSTER)
     np.testing.assert_allclose(rows.x, [[-0.5, 0.5], [1.0, -1.0]])
@@ -52,6 +53,7 @@ def test_a_number_to_predict_is_scaled_too(tmp_path: Path) -> None:
         ("ill,dose,age\n,0,20\n", "is empty in 1 row(s)"),
     ],
 )
+@pytest.mark.fast
 def test_a_bad_table_is_an_error_before_anything_is_sent(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(DataError) as error:
         read_table(table(tmp_path, text), COLUMNS, ROSTER)
@@ -125,12 +127,14 @@ def test_a_table_that_does_not_fit_schema_or_study_is_refused(
     assert said in str(error.value)
 
 
+@pytest.mark.fast
 def test_bounds_must_be_declared(tmp_path: Path) -> None:
     columns = replace(COLUMNS, bounds={"age": (0.0, 100.0)})
     with pytest.raises(ConfigError, match=r"bounds\.dose"):
         read_table(table(tmp_path, "ill,dose,age\n1,0,20\n"), columns, ROSTER)
 
 
+@pytest.mark.fast
 def test_a_policy_is_its_file(tmp_path: Path) -> None:
     policy = replace(policy_of(study_of(), "b"), data=COLUMNS)
     path = tmp_path / "policy.toml"

@@ -47,6 +47,7 @@ def charges(worker: Worker) -> int:
     return sum(line.uses for line in read_lines(worker.folder / "ledger.jsonl"))
 
 
+@pytest.mark.fast
 def test_the_answer_is_the_release_and_nothing_else(silo: Worker) -> None:
     answer = silo.answer(request())
     form = message_shape(STUDY, 0)
@@ -60,6 +61,7 @@ def test_the_answer_is_the_release_and_nothing_else(silo: Worker) -> None:
     assert charges(silo) == silo.program.steps
 
 
+@pytest.mark.fast
 def test_the_same_round_is_sent_again_and_never_computed_again(silo: Worker) -> None:
     first = silo.answer(request())
     other = jax.tree.map(lambda leaf: leaf + 1, STUDY.first())
@@ -112,6 +114,7 @@ def bad_trees() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", bad_trees())
+@pytest.mark.fast
 def test_bad_shared_states_are_refused(silo: Worker, name: str) -> None:
     assert silo.answer(request(tree=bad_trees()[name])) == REFUSAL
     assert charges(silo) == 0
@@ -143,6 +146,7 @@ BAD_HEADERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", BAD_HEADERS)
+@pytest.mark.fast
 def test_bad_headers_are_refused(silo: Worker, name: str) -> None:
     assert silo.answer(request(**BAD_HEADERS[name])) == REFUSAL
     assert charges(silo) == 0
@@ -225,6 +229,7 @@ def test_no_privacy_needs_test_keys() -> None:
         prepare_silo(study, policy_of(study, "a"), rows_of(federation_of(), 0))
 
 
+@pytest.mark.fast
 def test_the_last_message_is_free_and_leaves_a_model(silo: Worker) -> None:
     assert silo.answer(request(kind="end")) == REFUSAL  # this silo knows no such run
     silo.answer(request())

@@ -12,9 +12,16 @@ from kinfolk.cli import main
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
+@pytest.mark.parametrize("small", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_python_example_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    small: bool,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
 ) -> None:
+    if small:
+        request.getfixturevalue("small_schools")
     monkeypatch.chdir(tmp_path)
     (block,) = re.findall(r"```python\n(.*?)```", README, re.S)
     exec(compile(block, "README.md", "exec"), {})

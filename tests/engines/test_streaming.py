@@ -30,6 +30,7 @@ from kinfolk.toml import ConfigError
 from kinfolk.training import backends, loop, prepare, run_directory, streaming_backend
 from kinfolk.training.experiment import Engine, Experiment, ModelChoice, Phase, Training
 
+pytestmark = pytest.mark.usefixtures("own_programs")
 ROOT = Path(__file__).parents[2]
 CLIENTS, FEATURES, ROWS = 80, 3, 6
 
@@ -196,6 +197,7 @@ def test_a_place_that_a_checkpoint_knows_is_not_written_to(tmp_path: Path) -> No
     assert memory.read(np.array([303, 304]))[1].tolist() == [True, False]
 
 
+@pytest.mark.slow
 def test_data_from_a_function_arrays_and_files_are_the_same(tmp_path: Path) -> None:
     x, y = (np.asarray(part) for part in made(np.arange(CLIENTS, dtype=np.int32)))
     np.save(tmp_path / "x.npy", x)

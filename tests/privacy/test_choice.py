@@ -50,7 +50,11 @@ def test_choices_follow_the_exponential_mechanism() -> None:
     np.testing.assert_allclose(choices(scores, 0.5), expected / expected.sum(), atol=0.005)
 
 
-@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 1e30, -5.0])
+ODD = [np.nan, *(pytest.param(odd, marks=pytest.mark.slow) for odd in (np.inf, -np.inf, 1e30, -5.0))]
+"""Scores that nobody should send."""
+
+
+@pytest.mark.parametrize("odd", ODD)
 def test_one_unit_moves_a_choice_by_no_more_than_its_epsilon(odd: float) -> None:
     """Scores are cut to [0, bound], whatever they are; noise of scale bound / epsilon then gives pure epsilon."""
     scores = np.array([[0.5, 0.6], [0.2, 0.1], [odd, 0.0]])
@@ -58,6 +62,7 @@ def test_one_unit_moves_a_choice_by_no_more_than_its_epsilon(odd: float) -> None
     assert np.abs(np.log(with_unit / without)).max() <= 0.8 * 1.02
 
 
+@pytest.mark.slow
 def test_the_worst_neighbour_uses_the_whole_epsilon() -> None:
     """The cost is not overstated by much: with many candidates one unit can move a choice by almost epsilon."""
     many = np.zeros((1, 200))
@@ -86,6 +91,7 @@ def experiment(**changes: object) -> Experiment:
     return replace(first, **changes)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_clusters_are_found_and_choices_are_in_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", lambda: clusters())
     run = loop.run(experiment(), tmp_path)
@@ -131,6 +137,7 @@ def exact_choices(scores: np.ndarray, noise: float, runs: int, bound: float = 1.
     return np.bincount(np.asarray(picks), minlength=scores.shape[1]) / runs
 
 
+@pytest.mark.slow
 def test_exact_choices_follow_the_exponential_mechanism() -> None:
     scores = np.array([[0.25, 0.875, 0.5, np.nan], [0.125, 0.25, 0.75, 0.5]])
     expected = np.exp(-np.nan_to_num(scores, nan=1.0).sum(axis=0) / 0.5)
@@ -138,7 +145,7 @@ def test_exact_choices_follow_the_exponential_mechanism() -> None:
     assert chisquare(runs * found, runs * expected / expected.sum()).pvalue > 1e-6
 
 
-@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 1e30, -5.0])
+@pytest.mark.parametrize("odd", ODD)
 def test_one_unit_moves_an_exact_choice_by_no_more_than_its_epsilon(odd: float) -> None:
     scores = np.array([[0.5, 0.6], [0.2, 0.1], [odd, 0.0]])
     with_unit, without = (exact_choices(s, 1 / 0.8, 10_000) for s in (scores, scores[:2]))

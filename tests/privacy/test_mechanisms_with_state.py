@@ -31,6 +31,7 @@ def adaptive(clip: float = 1.0, noise: float = 1e-6, expected: float = 100.0, qu
 # --- schedules
 
 
+@pytest.mark.slow
 def test_noise_shares_are_accounted_round_by_round(tmp_path: Path) -> None:
     """Different noise in every round: the ledger holds each, and together they cost the budget."""
     level = client_level(epsilon=4, delta=1e-3, noise_power=0.4, clip_factor=0.9)
@@ -74,6 +75,7 @@ def test_a_release_with_a_schedule_draws_noise_of_each_rounds_size(tmp_path: Pat
 # --- adaptive clipping
 
 
+@pytest.mark.slow
 def test_the_clip_finds_the_quantile() -> None:
     units = jnp.asarray(np.random.default_rng(0).lognormal(2, 0.5, (100, 1)).astype(np.float32))
     mechanism, meter = adaptive(clip=0.1), new_meter(jax.random.key(0), ("sum",))
@@ -142,6 +144,7 @@ def test_adaptive_clipping_costs_what_fixed_clipping_costs_and_passes_the_checks
 # --- correlated noise
 
 
+@pytest.mark.slow
 def test_sensitivity_of_turns_agrees_with_jax_privacy_and_the_known_value() -> None:
     toeplitz = pytest.importorskip("jax_privacy.matrix_factorization.toeplitz")
     coefficients = correlated_noise.strategy(128, 8)
@@ -153,6 +156,7 @@ def test_sensitivity_of_turns_agrees_with_jax_privacy_and_the_known_value() -> N
         assert correlated_noise.sensitivity(coefficients, steps, period) ** 2 == pytest.approx(float(theirs), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_noise_is_the_inverse_strategy_applied_to_independent_noise() -> None:
     pytest.importorskip("jax_privacy")
     steps, coefficients = 6, correlated_noise.strategy(6, 3)

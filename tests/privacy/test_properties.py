@@ -317,6 +317,7 @@ def SECOND(models: Array, clip: Array) -> Array:
     return SymmetricGaussian(clip, jnp.float32(0))(SECOND_MOMENT, meter, models, jnp.ones(1, bool))[0]
 
 
+@pytest.mark.slow
 def test_noise_of_a_second_moment_is_symmetric_with_the_stated_deviations() -> None:
     def one(key: Array) -> Array:
         meter = new_meter(key, (SECOND_MOMENT,))

@@ -51,6 +51,7 @@ class Words(HTMLParser):
         self.found.append(data)
 
 
+@pytest.mark.fast
 def test_numbers_are_those_of_the_run_directory(trained: Any, tmp_path: Path) -> None:
     text = written(tmp_path, trained("personal"), trained("alone"), with_private=True)
     shown = values(text)
@@ -98,6 +99,7 @@ def test_an_earlier_release_on_the_same_data_counts(trained: Any) -> None:
     assert "several runs" in again.statement["accountant"]
 
 
+@pytest.mark.fast
 def test_private_is_hidden_without_the_flag(trained: Any, tmp_path: Path) -> None:
     """Not only are the numbers absent: the directory is not even read."""
     copy = tmp_path / "copy"
@@ -140,6 +142,7 @@ def test_one_file_that_asks_for_nothing_else(full_page: Path) -> None:
     assert text.count("The numbers of this chart") == charts
 
 
+@pytest.mark.fast
 def test_a_name_cannot_become_markup(trained: Any, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(trained("personal").path, copy)

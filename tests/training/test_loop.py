@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,21 +19,15 @@ from kinfolk.accounting.composition import BudgetError
 from kinfolk.accounting.ledger import Ledger, LedgerError, read_lines
 from kinfolk.data import registry
 from kinfolk.data.federation import from_rows
-from kinfolk.data.sets.synthetic import synthetic_schools
 from kinfolk.privacy.levels import Budget, client_level, example_level, none
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.toml import ConfigError
 from kinfolk.training import loop, prepare, run_directory
 from kinfolk.training.experiment import Experiment, Phase, Training
+from tests.small import six_schools
 
-SIX = {"clients": 6, "features": 2, "least": 10, "most": 40}
-
-
-@pytest.fixture(autouse=True)
-def small_schools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The built-in federation, made small."""
-
-    monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", partial(synthetic_schools, **SIX))
+pytestmark = pytest.mark.usefixtures("small_schools")
+ROOT = Path(__file__).parents[2]
 
 
 def experiment(**changes: object) -> Experiment:
@@ -91,6 +84,7 @@ def test_budgets_may_differ_by_client(tmp_path: Path) -> None:
     assert spent["school-02"]["epsilon"] == pytest.approx(4.0, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_seeds_together_equal_one_by_one(tmp_path: Path) -> None:
     both = loop.run(experiment(seeds=2), tmp_path)
     single = loop.run(experiment(seed=4), tmp_path)
@@ -99,7 +93,14 @@ def test_seeds_together_equal_one_by_one(tmp_path: Path) -> None:
         assert together["error"][1] == pytest.approx(alone["error"][0], rel=1e-4)
 
 
-@pytest.mark.parametrize("privacy", [example_level(4.0, 1e-4), client_level(4.0, 1e-2, cohort=3), none()])
+LEVELS = [
+    example_level(4.0, 1e-4),
+    pytest.param(client_level(4.0, 1e-2, cohort=3), marks=pytest.mark.slow),
+    pytest.param(none(), marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("privacy", LEVELS)
 def test_interrupted_simulations_go_on_bit_for_bit(privacy: object, tmp_path: Path) -> None:
     whole = loop.run(experiment(privacy=privacy), tmp_path)
 
@@ -113,6 +114,7 @@ def test_interrupted_simulations_go_on_bit_for_bit(privacy: object, tmp_path: Pa
     assert loop.resume(cut).path == cut  # done: nothing to do
 
 
+@pytest.mark.slow
 def test_two_phases_are_accounted_together(tmp_path: Path) -> None:
     phases = (Phase("fedavg", 10), Phase("local", 15))
     run = loop.run(experiment(phases=phases), tmp_path)
@@ -141,6 +143,7 @@ def test_several_releases_on_one_data_set_add_up(tmp_path: Path) -> None:
     assert "odometer" in two.statement()["accountant"]
 
 
+@pytest.mark.slow
 def test_a_run_under_another_relation_has_its_own_account(tmp_path: Path) -> None:
     loop.run(experiment(seed=None), tmp_path)
     other = loop.run(experiment(seed=None, privacy=replace(experiment().privacy, relation="replace_one")), tmp_path)
@@ -217,13 +220,11 @@ def test_released_noise_has_the_calibrated_size(tmp_path: Path) -> None:
 KILLED = """
 import sys
 from pathlib import Path
-from functools import partial
 from kinfolk.data import registry
-from kinfolk.data.sets.synthetic import synthetic_schools
 from kinfolk.training import loop
 from kinfolk.training.experiment import load
-small = dict(clients=6, features=2, least=10, most=40)
-registry._BUILT_IN["synthetic_schools"] = partial(synthetic_schools, **small)
+from tests.small import six_schools
+registry._BUILT_IN["synthetic_schools"] = six_schools
 output = Path(sys.argv[2])
 going = [p for p in output.glob("run-*")]
 progress = lambda done, total, numbers: print("done", done, flush=True)
@@ -237,7 +238,7 @@ else:
 def run_and_kill(config: Path, output: Path, after: int | None) -> None:
     """Runs in another process; kills it as soon as `after` chunks are reported, without mercy."""
     process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(config), str(output)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", KILLED, str(config), str(output)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     seen = 0
@@ -337,7 +338,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(run_directory.RunError, match="No space left on device"):
         loop.run(experiment(), tmp_path / "full")
     monkeypatch.undo()
-    monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", partial(synthetic_schools, **SIX))
+    monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", six_schools)
     (run,) = (tmp_path / "full").iterdir()
     assert not [path for path in run.rglob("*") if path.name.startswith(".")]
     resumed = loop.resume(run)

@@ -16,6 +16,8 @@ from kinfolk.toml import ConfigError
 from kinfolk.training import job_file, loop, offload, run_directory
 from kinfolk.training.experiment import Afterwards, Experiment, Phase, Training
 
+pytestmark = pytest.mark.usefixtures("small_schools")
+
 WITHOUT_ACCOUNTING = """
 import sys
 class Blocked:

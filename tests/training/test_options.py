@@ -81,6 +81,7 @@ def test_pooled_data_are_everybodys_and_never_released(tmp_path: Path) -> None:
         loop.run(small(seed=None, data=DataChoice(pooled=True), privacy=example_level(epsilon=4)), tmp_path)
 
 
+@pytest.mark.slow
 def test_features_may_be_several_arrays(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     x = {"numbers": generator.normal(size=(40, 2)), "label": generator.integers(0, 3, 40)}

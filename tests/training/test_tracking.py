@@ -9,6 +9,7 @@ from kinfolk.toml import ConfigError
 from kinfolk.training import loop
 from kinfolk.training.experiment import Experiment, Phase
 
+pytestmark = pytest.mark.usefixtures("small_schools")
 PHASES = (Phase("local", 2),)
 LEVEL = example_level(epsilon=3.0)
 
@@ -29,6 +30,7 @@ def logged(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_simulation_logs_what_it_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import mlflow
 

@@ -94,6 +94,7 @@ def test_an_attack_on_known_noise_comes_close_to_the_truth_and_stays_below(shift
     assert not found.exceeded
 
 
+@pytest.mark.slow
 def test_power_says_whether_half_the_noise_would_be_noticed() -> None:
     truth = true_epsilon(1.0, 0.01)
     strong, weak = (attack(normal_problem(1.0, truth), runs=runs) for runs in (50_000, 200))
@@ -105,6 +106,7 @@ def test_power_says_whether_half_the_noise_would_be_noticed() -> None:
     assert halved.lower_bound == pytest.approx(strong.lower_bound_if_halved, rel=0.15)
 
 
+@pytest.mark.slow
 def test_attacks_can_be_repeated_and_differ_by_seed() -> None:
     first, again, other = (attack(normal_problem(1.0, 1.0), runs=5000, seed=s, with_power=False) for s in (0, 0, 1))
     assert first.rates == again.rates
@@ -121,6 +123,7 @@ def test_published_wishart_noise_is_refuted_as_theory_says() -> None:
         WishartAsPublished(1.0, 0.1).costs()
 
 
+@pytest.mark.slow
 def test_the_published_algorithm_is_refuted_by_its_other_clients_output_models_alone() -> None:
     for epsilon in (0.1, 1.0):
         problem = covariance_attack.covariance_outputs_as_published(epsilon)

@@ -90,6 +90,7 @@ def test_who_says_that_all_is_shared_had_better_be_right() -> None:
     assert gains[1] < 0.95
 
 
+@pytest.mark.fast
 def test_iterations_through_the_gates_are_the_function_for_repetitions() -> None:
     data = federation(small())
     _, state = finished("covariance_regularized", none(), data, 5, strength=0.02, step_size=2.0)
@@ -151,6 +152,7 @@ def test_logistic_models_learn_from_each_other() -> None:
     assert shared > alone + 0.02
 
 
+@pytest.mark.fast
 def test_closed_form_fits_are_refused_at_example_level_and_for_deep_models() -> None:
     data = federation(small())
     with pytest.raises(ConfigError, match="cannot run at level='example'"):
@@ -209,6 +211,7 @@ def test_chunks_give_the_same_models() -> None:
     np.testing.assert_allclose(np.concatenate(parts), whole, atol=2e-3)
 
 
+@pytest.mark.fast
 def test_budgets_are_divided_and_composed_as_written() -> None:
     share = schedules.shares("growing", 10, power=0.4)
     assert share.sum() == pytest.approx(1)
@@ -265,6 +268,7 @@ def test_baselines_reach_their_optimum() -> None:
     np.testing.assert_allclose(mean[0], np.asarray(baselines.ridge_alone(x, y, 0.1)).mean(axis=0), atol=1e-5)
 
 
+@pytest.mark.fast
 def test_group_privacy() -> None:
     assert group_privacy.by_definition(0.1, 1e-9, 10) == pytest.approx((1.0, 10 * np.e * 1e-9))
     assert group_privacy.by_definition(2.0, 1e-6, 50)[1] == 1.0
@@ -274,6 +278,7 @@ def test_group_privacy() -> None:
     assert baselines.averaged_sensitivity(10, 4, 0.5) == pytest.approx(2 / (10 * 0.5) / 4)
 
 
+@pytest.mark.fast
 def test_what_is_not_private_says_so() -> None:
     assert Iterative(noise="wishart_as_published").label == WARNING == "NOT PRIVATE"
     assert Iterative().label == ""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import numpy as np
+import pytest
 
 from benchmarks.studies.covariance import picture
 from benchmarks.studies.covariance.theory import published_delta
 
 
+@pytest.mark.fast
 def test_the_picture_is_well_formed() -> None:
     svg = picture.supports(count=50)
     assert ElementTree.fromstring(svg).tag.endswith("svg")
