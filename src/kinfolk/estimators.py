@@ -23,7 +23,7 @@ try:
 except ImportError as error:
     raise ImportError("the estimators need scikit-learn: pip install 'kinfolk[sklearn]'") from error
 
-from kinfolk.accounting.statement import text
+from kinfolk.accounting.statement import Statement, text
 from kinfolk.data.tables import frames
 from kinfolk.data.tables import schema as schemas
 from kinfolk.data.tables.encode import check_name, scaled
@@ -40,7 +40,7 @@ class _Personalized(BaseEstimator):
     """What the classifier and the regressor have in common."""
 
     models_: Fitted
-    privacy_: dict[str, Any]
+    privacy_: Statement
     n_features_in_: int
 
     def __init__(

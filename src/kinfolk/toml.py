@@ -9,14 +9,16 @@ import tomllib
 import types
 import typing
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
+
+Kind = TypeVar("Kind")
 
 
 class ConfigError(ValueError):
     """A configuration that cannot be used, with the nearest one that can."""
 
 
-def from_toml(text: str, kind: type) -> Any:
+def from_toml(text: str, kind: type[Kind]) -> Kind:
     """The dataclass of this kind that a TOML text describes.
 
     An unknown key is an error that names the nearest valid one.
@@ -30,7 +32,7 @@ def from_toml(text: str, kind: type) -> Any:
     return _build(kind, values, "")
 
 
-def _build(kind: Any, value: Any, where: str) -> Any:
+def _build(kind: type, value: object, where: str) -> Any:
     """`value` from TOML as the type `kind`."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
@@ -58,14 +60,18 @@ def _build(kind: Any, value: Any, where: str) -> Any:
         except ValueError as error:
             raise ConfigError(f"{where or getattr(kind, '__name__', '').lower()}: {error}") from None
     if origin is tuple:
+        if not isinstance(value, list):
+            raise ConfigError(f"{where}={value!r} should be a list")
         return tuple(_build(arguments[0], item, f"{where}[{n}]") for n, item in enumerate(value))
     if origin is dict:
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where} should be a table, but is {value!r}")
         return {key: _build(arguments[1], item, _dotted(where, key)) for key, item in value.items()}
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return value  # the dataclass says which words there are
-    if kind is not Any and type(value) is not kind:
+    if kind not in (object, Any) and type(value) is not kind:
         raise ConfigError(f"{where}={value!r} should be a {kind.__name__}")
     return value
 
@@ -74,7 +80,7 @@ def _dotted(where: str, key: str) -> str:
     return f"{where}.{key}" if where else key
 
 
-def to_toml(record: Any) -> str:
+def to_toml(record: object) -> str:
     """A dataclass as TOML, every value written out except those that are None.
 
     `record`: the dataclass's instance. A field whose default is not None says in its metadata (`none`) what stands for
@@ -83,7 +89,7 @@ def to_toml(record: Any) -> str:
     return "\n".join(_tables(record, "")) + "\n"
 
 
-def _tables(value: Any, name: str) -> list[str]:
+def _tables(value: object, name: str) -> list[str]:
     """A dataclass or dict as TOML lines: plain values first, then one table per nested value."""
     items = {f.name: _written(value, f) for f in dataclasses.fields(value)} if _is_record(value) else value
     plain, nested = [], []
@@ -114,7 +120,7 @@ def _key(key: str) -> str:
     return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else json.dumps(key)
 
 
-def _scalar(value: Any) -> str:
+def _scalar(value: object) -> str:
     if isinstance(value, tuple | list):
         return "[" + ", ".join(_scalar(item) for item in value) + "]"
     if isinstance(value, float):

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from kinfolk.accounting import composition
 from kinfolk.accounting.ledger import Line, read_lines
 
 
-def spending(path: Path, delta: float) -> list[dict[str, Any]]:
+class Spent(TypedDict):
+    """What a party has spent on one data set, unit and neighbour relation."""
+
+    party: str
+    data: str
+    unit: str
+    relation: str
+    runs: int
+    releases: int
+    epsilon: float
+    delta: float
+    noise: str
+
+
+def spending(path: Path, delta: float) -> list[Spent]:
     """One row per party, data set, unit and neighbour relation: lines that differ in these are never composed."""
     groups: dict[tuple[str, str, str, str], list[Line]] = {}
     for line in read_lines(path):
         groups.setdefault((line.party, line.data, line.unit, line.cost.relation), []).append(line)
-    rows, known = [], {}
+    rows: list[Spent] = []
+    known: dict[tuple[object, bool], float] = {}
     for (party, data, unit, relation), lines in groups.items():
         runs = len({line.run for line in lines})
         charges = tuple(composition.by_run((line.run, line.cost, line.uses) for line in lines))

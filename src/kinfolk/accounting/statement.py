@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NotRequired, TypedDict, cast
 
 import numpy as np
 
@@ -30,6 +30,56 @@ NOT_COVERED = [
 ]
 
 
+class PartyAccount(TypedDict):
+    """What one party has spent, and how many releases of each kind it made."""
+
+    party: str
+    epsilon: float
+    delta: float
+    releases: dict[str, int]
+
+
+class PersonAccount(TypedDict):
+    """The joint account of a person whose data is in several clients."""
+
+    epsilon: float
+    delta: float
+
+
+class Statement(TypedDict):
+    """The statement as JSON."""
+
+    version: int
+    level: str
+    unit: str
+    relation: str
+    view: str
+    data: str
+    noise: str
+    simulated: bool
+    parties: list[PartyAccount]
+    epsilon: Any
+    """The largest of all parties; None where there is no privacy, and at a server whose silos have their own."""
+    delta: Any
+    accountant: str
+    program: list[str]
+    not_covered: list[str]
+    not_private: list[str]
+    run: str
+    """Added by whoever writes it into a run directory, as are the rounds."""
+    rounds: int
+    tasks_per_person: int
+    """These and `person` only where people may be in several clients."""
+    person: PersonAccount
+    strength_learned: bool
+    epsilon_if_participation_is_seen: float
+    ledger: NotRequired[str]
+    clients: NotRequired[int]
+    outcome: NotRequired[str]
+    study: NotRequired[str]
+    accounts: NotRequired[str]
+
+
 def statement(
     level: PrivacyLevel,
     lines: Sequence[Line],
@@ -41,13 +91,14 @@ def statement(
     scaling: str,
     scaling_is_private: bool,
     other_accounts: bool = False,
-) -> dict[str, Any]:
+) -> Statement:
     """The statement for the given ledger lines, all on one data set, unit and relation; `deltas`: every party's delta.
 
     `other_accounts`: the ledger also holds lines on this data set that protect another unit or relation.
     """
     other_runs = len({line.run for line in lines}) > 1  # each chosen, perhaps, after seeing the one before
-    parties, cache = [], {}
+    parties: list[PartyAccount] = []
+    cache: dict[Hashable, float] = {}
     kinds_made = list(dict.fromkeys(line.kind for line in lines))
     lines_of: dict[str, list[Line]] = defaultdict(list)
     for line in lines:
@@ -58,7 +109,7 @@ def statement(
             cache[key] = composition.epsilon(own, delta, adaptive=other_runs)
         kinds = {kind: sum(x.uses for x in lines_of[party] if x.kind == kind) for kind in kinds_made}
         parties.append({"party": party, "epsilon": cache[key], "delta": delta, "releases": kinds})
-    result: dict[str, Any] = {
+    facts = {
         "version": VERSION,
         "level": level.level,
         "unit": level.level.unit,
@@ -75,8 +126,9 @@ def statement(
         "not_covered": list(NOT_COVERED),
         "not_private": [] if scaling_is_private else [f"features were scaled with raw statistics ({scaling})"],
     }
-    if level.tasks_per_person > 1 and level.level.private:
-        result |= _people(level, parties)
+    several = level.tasks_per_person > 1 and level.level.private
+    result = cast(Statement, facts | _people(level, parties) if several else facts)
+    if several:
         result["not_covered"] = [ONE_CLIENT if text == SEVERAL else text for text in result["not_covered"]]
     if level.level.server_pays:
         charges = composition.by_run((line.run, line.cost, line.uses) for line in lines)
@@ -94,7 +146,7 @@ def statement(
     return result
 
 
-def _people(level: PrivacyLevel, parties: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _people(level: PrivacyLevel, parties: Sequence[PartyAccount]) -> dict[str, object]:
     """The joint account of a person whose data is in several clients, as declared.
 
     At client level the noise was made for that, so it is the unit. At example level each client has its own account,
@@ -108,14 +160,14 @@ def _people(level: PrivacyLevel, parties: Sequence[Mapping[str, Any]]) -> dict[s
     return {"tasks_per_person": count, "person": joint}
 
 
-def _counted(parties: Sequence[Mapping[str, Any]]) -> str:
+def _counted(parties: Sequence[PartyAccount]) -> str:
     kinds = sorted({kind for party in parties for kind in party["releases"]})
     counts = {kind: [party["releases"].get(kind, 0) for party in parties] for kind in kinds}
     shown = {kind: f"{min(n)}" if min(n) == max(n) else f"{min(n)} to {max(n)}" for kind, n in counts.items()}
     return ", ".join(f"{number} of kind {kind}" for kind, number in shown.items()) or "none"
 
 
-def text(result: Mapping[str, Any]) -> str:
+def text(result: Statement) -> str:
     """The statement in plain words."""
     if result["level"] == "none":
         return "PRIVACY STATEMENT\n\nThis run is NOT PRIVATE: " + "; ".join(result["not_private"]) + ".\n"

@@ -21,7 +21,7 @@ from jax import Array
 
 from kinfolk.accounting.calibrate import budget_of
 from kinfolk.accounting.ledger import RELEASED, SIMULATED, Allowance, Ledger, LedgerError, Line
-from kinfolk.accounting.statement import statement, text
+from kinfolk.accounting.statement import Statement, statement, text
 from kinfolk.deploy.round_noise import fresh_key, fresh_meter, require_traced, tape_shapes
 from kinfolk.deploy.server_terms import count_server_uses, server_terms
 from kinfolk.deploy.silo_program import message_shape, row_shapes
@@ -293,7 +293,7 @@ class Coordinator:
             self._require(range(number, number + 1))
             self.ledger.charge(self._lines(number))
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self) -> Statement:
         """Writes the last shared state and the statement: what is promised, and who keeps which account."""
         study, public = self.study, self.run.public
         level, roster = study.experiment.privacy, study.roster
@@ -311,7 +311,7 @@ class Coordinator:
             scaling="declared bounds",
             scaling_is_private=True,
         )
-        result |= {"run": self.run.name, "rounds": self.done, "study": study.digest, "clients": study.clients}
+        result.update({"run": self.run.name, "rounds": self.done, "study": study.digest, "clients": study.clients})
         if study.level.clients_pay:
             result["epsilon"] = result["delta"] = None
             result["accounts"] = "every silo has its own budget and ledger; `kinfolk deploy status` there shows it"

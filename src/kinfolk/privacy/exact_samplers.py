@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from mpmath import libmp
@@ -31,6 +30,9 @@ SMALL = 2**20
 """Below this the 63 drawn bits say too little about the logarithm of the tail probability for float64."""
 BATCH = 2**16
 
+Mpf = tuple[int, int, int, int]
+"""A number of `mpmath.libmp`: sign, mantissa, exponent and bits."""
+
 
 @dataclass(frozen=True)
 class Law:
@@ -40,7 +42,7 @@ class Law:
     """
 
     magnitude: Callable[[np.ndarray], np.ndarray]
-    tail: Callable[[Any, int], Any]
+    tail: Callable[[Mpf, int], Mpf]
     """Twice the tail probability at a magnitude, as `mpmath` numbers of so many bits."""
     reach: int
     """A scale must leave room for this magnitude in an int32; less than 1e-32 of the mass lies beyond."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kinfolk.algorithms import REGISTRY
 from kinfolk.report import checking, clients, curves, words
@@ -143,7 +142,7 @@ def _exact(record: Record) -> Table:
 
 
 def _parties(record: Record) -> tuple[Part, ...]:
-    parties: list[dict[str, Any]] = sorted(record.statement["parties"], key=lambda p: -p["epsilon"])
+    parties = sorted(record.statement["parties"], key=lambda p: -p["epsilon"])
     if not parties:
         return ()
     kinds = sorted({kind for party in parties for kind in party["releases"]})

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kinfolk.report import line_chart
 
 
-def privacy_utility(rows: Sequence[dict[str, Any]]) -> str:
+def privacy_utility(rows: Sequence[Mapping[str, Any]]) -> str:
     """One line per method: the budget across (logarithmic), the mean client's error up, whiskers over seeds.
 
     Rows have `method`, `budget` (the epsilon that was asked for), `error` and `error_spread`.

@@ -184,7 +184,7 @@ def _setting(value: object) -> str | Value:
 def _learned(name: str, record: Record) -> Chart:
     blocks: dict[str, list[tuple[int, float]]] = {}
     for line in record.strengths:
-        found = line["strength"]
+        found = line.get("strength")
         named = found if isinstance(found, dict) else {"strength": found}
         for block, value in named.items():
             if isinstance(value, int | float):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from kinfolk.accounting import composition
 from kinfolk.accounting.ledger import Line, read_lines
+from kinfolk.accounting.statement import Statement
 from kinfolk.training import run_directory
 from kinfolk.training.experiment import Experiment
-from kinfolk.training.run_directory import Run, RunError
+from kinfolk.training.run_directory import Environment, Metrics, Run, RunError
 
 POINTS = 20
 """Most points of an epsilon-over-rounds curve: each is an account of its own."""
@@ -34,12 +34,12 @@ class Record:
 
     run: Run
     experiment: Experiment
-    statement: dict[str, Any]
+    statement: Statement
     statement_text: str
-    environment: dict[str, Any]
+    environment: Environment
     spending: Spending | None
-    strengths: tuple[dict[str, Any], ...]
-    metrics: tuple[dict[str, Any], ...] = ()
+    strengths: tuple[Metrics, ...]
+    metrics: tuple[Metrics, ...] = ()
     errors: dict[str, float] | None = None
     """Each client's test error at the end, its mean over repetitions."""
 
@@ -84,7 +84,7 @@ def read(path: Path, with_private: bool) -> Record:
     )
 
 
-def _json_lines(path: Path) -> list[dict[str, Any]]:
+def _json_lines(path: Path) -> list[Metrics]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
@@ -95,7 +95,7 @@ def _client_errors(run: Run) -> dict[str, float] | None:
     return {row["client"]: float(np.mean(row["error"])) for row in json.loads(path.read_text())}
 
 
-def spending(run: Run, statement: dict[str, Any]) -> Spending | None:
+def spending(run: Run, statement: Statement) -> Spending | None:
     """Epsilon after the rounds of a run, of the party that spent most in the end, from the ledger's lines.
 
     Other runs on the same data set count from where they stand in the ledger, so a curve may begin above zero. The

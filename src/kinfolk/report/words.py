@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
+from kinfolk.accounting.statement import Statement
 from kinfolk.report.content import Items, Paragraph, Part, Value, Words, number
 
 PROTECTED = {
@@ -46,7 +46,7 @@ def share(value: float) -> Value:
     return Value(f"{math.ceil(value * 100 * 10**digits) / 10**digits:.{digits}f} %", value)
 
 
-def plain(statement: dict[str, Any]) -> tuple[Part, ...]:
+def plain(statement: Statement) -> tuple[Part, ...]:
     """The promise of one statement, for a reader who does not know the words."""
     level = statement["level"]
     if level == "none":
@@ -94,7 +94,7 @@ def plain(statement: dict[str, Any]) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def exact(statement: dict[str, Any]) -> tuple[tuple[str, Words], ...]:
+def exact(statement: Statement) -> tuple[tuple[str, Words], ...]:
     """The same promise, exactly: names and values."""
     note = "simulated" if statement["simulated"] else ""
     rows: list[tuple[str, Words]] = [

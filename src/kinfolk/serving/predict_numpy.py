@@ -8,6 +8,7 @@ It reads no pickles: model.safetensors is a JSON header and raw numbers, model.j
 import csv
 import json
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ NO, YES = {"0", "no", "n", "false", "f"}, {"1", "yes", "y", "true", "t"}
 GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
 
 
-def read_safetensors(path: Any) -> dict[str, np.ndarray]:
+def read_safetensors(path: str | Path) -> dict[str, np.ndarray]:
     """The arrays in a safetensors file: 8 bytes with the length of a JSON header, the header, then the numbers."""
     content = Path(path).read_bytes()
     start = 8 + int.from_bytes(content[:8], "little")
@@ -33,7 +34,7 @@ def read_safetensors(path: Any) -> dict[str, np.ndarray]:
     return found
 
 
-def features(columns: list[dict[str, Any]], row: dict[str, Any]) -> list[float]:
+def features(columns: list[dict[str, Any]], row: Mapping[str, object]) -> list[float]:
     """One row (a dictionary of texts or numbers) as the numbers a model takes."""
     found = []
     for column in columns:
@@ -55,14 +56,14 @@ def features(columns: list[dict[str, Any]], row: dict[str, Any]) -> list[float]:
     return found
 
 
-def forward(layers: Any, x: np.ndarray) -> np.ndarray:
+def forward(layers: Iterable[tuple[np.ndarray, np.ndarray]], x: np.ndarray) -> np.ndarray:
     """The output of layers of (weights, bias), with max(0, .) between them."""
     for number, (weights, bias) in enumerate(layers):
         x = (np.maximum(x, 0) if number else x) @ weights + bias
     return x
 
 
-def outcome(task: str, target: dict[str, Any], output: np.ndarray) -> tuple[np.ndarray, Any]:
+def outcome(task: str, target: dict[str, Any], output: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """Predictions and probabilities (none for a number), from the output of the last layer."""
     if task == "number":
         middle, half = (target["low"] + target["high"]) / 2, (target["high"] - target["low"]) / 2
@@ -74,14 +75,16 @@ def outcome(task: str, target: dict[str, Any], output: np.ndarray) -> tuple[np.n
     return np.array(target["classes"])[chances.argmax(axis=1)], chances
 
 
-def layers_of(arrays: dict[str, np.ndarray], client: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+def layers_of(arrays: dict[str, np.ndarray], client: int | None) -> list[tuple[np.ndarray, np.ndarray]]:
     """The layers of one client's model, or of the shared one (client None)."""
     names = sorted({int(name.split(".")[1]) for name in arrays if name.startswith("layers.")})
     lead, place = ("shared.", ...) if client is None else ("layers.", client)
     return [(arrays[f"{lead}{n}.weights"][place], arrays[f"{lead}{n}.bias"][place]) for n in names]
 
 
-def predict(folder: Any, rows: list[dict[str, Any]], client: Any = None) -> tuple[np.ndarray, Any]:
+def predict(
+    folder: str | Path, rows: Iterable[Mapping[str, object]], client: str | None = None
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Predictions and probabilities for rows (dictionaries), by a client's model: the only one there is, or a name."""
     folder = Path(folder)
     about = json.loads((folder / "model.json").read_text())

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from kinfolk.serving.trained import ExportError, Fitted, Layers
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 OPSET = 17
 CLOSE = 1e-4
@@ -29,7 +34,7 @@ def as_onnx(fitted: Fitted, client: str | None) -> bytes:
     onnx.checker.check_model(model)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     x = np.random.default_rng(0).uniform(-1, 1, (64, layers[0][0].shape[0])).astype(np.float32)
-    found: Any = session.run(None, {"features": x})[0]
+    found = np.asarray(session.run(None, {"features": x})[0])
     wanted = _expected(fitted, layers, x)
     if not np.allclose(found, wanted, rtol=CLOSE, atol=CLOSE * max(1.0, float(np.abs(wanted).max()))):
         raise ExportError("onnxruntime and NumPy disagree about this model: please report this")
@@ -44,12 +49,12 @@ def _expected(fitted: Fitted, layers: Layers, x: np.ndarray) -> np.ndarray:
     return numbers[:, None] if chances is None else chances
 
 
-def _graph(onnx: Any, fitted: Fitted, layers: Layers) -> Any:
+def _graph(onnx: ModuleType, fitted: Fitted, layers: Layers) -> ModelProto:
     """Gemm and Relu nodes, then what turns the last output into the answer."""
     make, numpy_helper, kind = onnx.helper, onnx.numpy_helper, onnx.TensorProto.FLOAT
     nodes, constants, last = [], [], "features"
 
-    def constant(name: str, values: Any) -> str:
+    def constant(name: str, values: ArrayLike) -> str:
         constants.append(numpy_helper.from_array(np.asarray(values, np.float32), name))
         return name
 

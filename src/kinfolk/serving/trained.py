@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,11 @@ from kinfolk.data.federation import DataError
 from kinfolk.data.tables import schema as schemas
 from kinfolk.data.tables.schema import Column, Schema, nearest
 from kinfolk.serving import predict_numpy
+
+if TYPE_CHECKING:
+    from kinfolk.accounting.statement import Statement
+    from kinfolk.training.run_directory import Run
+    from kinfolk.types import Model, Params
 
 VERSION = 1
 Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
@@ -32,7 +37,7 @@ class Fitted:
     ids: tuple[str, ...]
     layers: Layers
     shared: Layers | None
-    privacy: dict[str, Any]
+    privacy: Statement
     """The privacy statement of the run."""
 
     def predict(self, x: np.ndarray, clients: Sequence[str] | np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -63,7 +68,7 @@ class Fitted:
         return self.shared
 
 
-def from_run(run: Any) -> Fitted:
+def from_run(run: Run) -> Fitted:
     """The models that a run on tables left behind."""
     import jax
     import jax.numpy as jnp
@@ -98,7 +103,7 @@ def from_run(run: Any) -> Fitted:
     return Fitted(schema, ids, _dense(model, own), _dense(model, shared) if has_shared else None, run.statement())
 
 
-def _dense(model: Any, params: Any) -> Layers:
+def _dense(model: Model, params: Params) -> Layers:
     """The weights of a model of dense layers with rectifiers between them."""
     kinds = [type(layer).__name__ for layer in model.layers]
     if not kinds or set(kinds) - {"Dense", "Relu"}:

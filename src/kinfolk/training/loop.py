@@ -303,8 +303,8 @@ def finish(job: Job, where: Run, ledger: Ledger, state: Any, phase: int, done: i
         other_accounts=len(lines) < len([x for x in ledger.lines if x.data == data.name]),
     )
     result["strength_learned"] = any(hasattr(algorithm, "describe") for algorithm in job.algorithms)
-    result |= {"run": where.name, "rounds": done, "ledger": ledger.path.name}
-    result |= {"clients": len(job.ids), "outcome": data.outcome}
+    result.update({"run": where.name, "rounds": done, "ledger": ledger.path.name})
+    result.update({"clients": len(job.ids), "outcome": data.outcome})
     if released:
         shutil.copyfile(ledger.path, where.public / "ledger.jsonl")
     run_directory.write_text(where.public / "statement.txt", text(result))

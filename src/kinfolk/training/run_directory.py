@@ -18,16 +18,42 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import jax
 import numpy as np
+from numpy.typing import ArrayLike
 
 from kinfolk.accounting.ledger import sync_directory
 from kinfolk.toml import to_toml
 from kinfolk.training.experiment import Experiment, load
+from kinfolk.types import Tree
+
+if TYPE_CHECKING:
+    from kinfolk.accounting.statement import Statement
 
 VERSION = 1
+
+
+class Metrics(TypedDict):
+    """What was measured after some rounds, as means over seeds."""
+
+    round: int
+    loss: float
+    error: float
+    worst_decile_error: float
+    afterwards: NotRequired[bool]
+    strength: NotRequired[float | dict[str, float]]
+
+
+class Environment(TypedDict):
+    """Versions of what a result may depend on."""
+
+    version: int
+    python: str
+    platform: str
+    device: str
+    packages: dict[str, str]
 
 
 class RunError(RuntimeError):
@@ -60,11 +86,11 @@ class Run:
         """The settings, as they were resolved."""
         return load(self.public / "experiment.toml")
 
-    def statement(self) -> dict[str, Any]:
+    def statement(self) -> Statement:
         """The privacy statement as plain values; there when the run is done."""
         return json.loads((self.public / "statement.json").read_text())
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[Metrics]:
         """Errors on test rows after some rounds: private."""
         path = self.private / "metrics.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -102,7 +128,7 @@ def open_run(path: Path) -> Run:
     return Run(path)
 
 
-def environment() -> dict[str, Any]:
+def environment() -> Environment:
     """Versions of what a result may depend on."""
     packages = ("kinfolk", "jax", "jaxlib", "numpy", "scipy", "dp-accounting")
     return {
@@ -147,11 +173,11 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     write_text(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
 
 
-def write_tree(path: Path, tree: Any, **extra: Any) -> None:
+def write_tree(path: Path, tree: Tree, **extra: ArrayLike) -> None:
     """A pytree of arrays as an npz file: one array per leaf, named by its place, and `extra` arrays beside them."""
     leaves = {
         jax.tree_util.keystr(where): np.asarray(leaf) for where, leaf in jax.tree_util.tree_leaves_with_path(tree)
@@ -161,7 +187,7 @@ def write_tree(path: Path, tree: Any, **extra: Any) -> None:
     write_bytes(path, buffer.getvalue())
 
 
-def read_tree(path: Path, like: Any) -> tuple[Any, dict[str, np.ndarray]]:
+def read_tree(path: Path, like: Tree) -> tuple[Tree, dict[str, np.ndarray]]:
     """The tree written by `write_tree`, in the structure of `like`, and what was beside it."""
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
@@ -170,7 +196,7 @@ def read_tree(path: Path, like: Any) -> tuple[Any, dict[str, np.ndarray]]:
     return jax.tree.unflatten(jax.tree.structure(like), leaves), arrays
 
 
-def append_json(path: Path, value: Any) -> None:
+def append_json(path: Path, value: object) -> None:
     """One more line of a JSON Lines file."""
     with writing(path), path.open("a") as file:
         file.write(json.dumps(value) + "\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ def two_worlds(finding: Finding) -> str:
     return svg.drawing(_title(finding.record()), WIDTH, HEIGHT, parts)
 
 
-def claims_and_bounds(rows: Sequence[dict[str, Any]]) -> str:
+def claims_and_bounds(rows: Sequence[Mapping[str, Any]]) -> str:
     """One bar per attack: what is claimed, and what was proved to leak."""
     largest = max(1e-12, *(float(row[key]) for row in rows for key in ("claim", "lower_bound")))
     step, left = 24, 330
@@ -60,7 +60,7 @@ def claims_and_bounds(rows: Sequence[dict[str, Any]]) -> str:
     return svg.drawing(title, WIDTH, 2 * MARGIN + step * len(rows), parts)
 
 
-def _title(row: dict[str, Any]) -> str:
+def _title(row: Mapping[str, Any]) -> str:
     return (
         f"{row['name']} ({row['level']}, {row['view']}): claim {row['claim']:.2f}, lower bound {row['lower_bound']:.2f}"
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from kinfolk.data.federation import DataError, Federation, from_rows
 from kinfolk.data.tables import schema as schemas
@@ -16,8 +17,11 @@ from kinfolk.data.tables.encode import BOUNDS, GUESSED, encode, scaled
 from kinfolk.data.tables.read import TableFile, polars
 from kinfolk.data.tables.schema import Column, Schema
 
+Table = Any
+"""A pandas or polars frame, or whatever NumPy makes an array of: neither library is needed."""
 
-def client_ids(clients: Any, x: Any, what: str) -> np.ndarray:
+
+def client_ids(clients: ArrayLike | None, x: Table, what: str) -> np.ndarray:
     """Whose row each row is, as text."""
     if clients is None:
         raise ValueError(f"clients=None: {what} needs clients=, one name per row of X, which says whose row it is")
@@ -30,7 +34,9 @@ def client_ids(clients: Any, x: Any, what: str) -> np.ndarray:
     return ids.astype(str)
 
 
-def number_columns(x: np.ndarray, names: Sequence[str], bounds: tuple[Any, Any] | None) -> tuple[Column, ...]:
+def number_columns(
+    x: np.ndarray, names: Sequence[str], bounds: tuple[ArrayLike, ArrayLike] | None
+) -> tuple[Column, ...]:
     """Numeric columns with declared bounds, or with those of the data, marked as guesses."""
     guessed = bounds is None
     if bounds is None:
@@ -51,18 +57,18 @@ def scaled_rows(x: np.ndarray, schema: Schema) -> np.ndarray:
     return np.stack([scaled(x[:, k], column)[0] for k, column in enumerate(schema.columns)], axis=1)
 
 
-def holds_text(x: Any) -> bool:
+def holds_text(x: Table) -> bool:
     """Whether a data frame has columns that are no numbers."""
     dtypes = getattr(x, "dtypes", None)
     return hasattr(x, "columns") and dtypes is not None and any(_is_text(dtype) for dtype in dtypes)
 
 
-def _is_text(dtype: Any) -> bool:
+def _is_text(dtype: object) -> bool:
     numeric = getattr(dtype, "is_numeric", None)
     return not numeric() if numeric is not None else getattr(dtype, "kind", "O") not in "fiub"
 
 
-def _table(frame: Any) -> TableFile:
+def _table(frame: Table) -> TableFile:
     pl = polars()
     if not isinstance(frame, pl.DataFrame):
         if not hasattr(frame, "columns"):
@@ -71,7 +77,7 @@ def _table(frame: Any) -> TableFile:
     return TableFile(Path("X"), frame, 0)
 
 
-def guessed_columns(frame: Any) -> tuple[Column, ...]:
+def guessed_columns(frame: Table) -> tuple[Column, ...]:
     """What the columns of a frame seem to be, marked as guesses; those that cannot be used are left out."""
     file = _table(frame)
     found = [guess(name, [file]) for name in file.frame.columns]
@@ -81,7 +87,7 @@ def guessed_columns(frame: Any) -> tuple[Column, ...]:
     return columns
 
 
-def from_frame(frame: Any, schema: Schema) -> np.ndarray:
+def from_frame(frame: Table, schema: Schema) -> np.ndarray:
     """Rows of a polars or pandas frame, encoded by a schema."""
     file = _table(frame)
     missing = [column.name for column in schema.columns if column.name not in file.frame.columns]
@@ -90,7 +96,7 @@ def from_frame(frame: Any, schema: Schema) -> np.ndarray:
     return encode(schema, file)[0]
 
 
-def one_column(y: Any, rows: int, numeric: bool = False) -> np.ndarray:
+def one_column(y: Table | None, rows: int, numeric: bool = False) -> np.ndarray:
     """The target as one value per row."""
     from sklearn.utils import column_or_1d
 

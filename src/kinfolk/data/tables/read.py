@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from kinfolk.data.federation import DataError
 from kinfolk.data.tables.schema import nearest, shortened
@@ -41,7 +42,7 @@ class TableFile:
         return f"{'line' if self.first == 2 else 'row'} {number + self.first} of {self.path.name}"
 
 
-def polars() -> Any:
+def polars() -> ModuleType:
     """The library that reads tables, or an error that names the extra."""
     try:
         import polars
