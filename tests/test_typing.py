@@ -8,7 +8,7 @@ from pathlib import Path
 import kinfolk
 
 SOURCE = Path(kinfolk.__file__).parent
-MOST = 10.0
+MOST = 5.0
 """Uses of `Any` per 1000 lines."""
 DEFINITION = re.compile(r"^(Tree|Value)\b.* = Any$|^\s*(from|import) .*\bAny\b|^\s*Any,$")
 

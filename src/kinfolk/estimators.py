@@ -23,10 +23,13 @@ try:
 except ImportError as error:
     raise ImportError("the estimators need scikit-learn: pip install 'kinfolk[sklearn]'") from error
 
+from numpy.typing import ArrayLike
+
 from kinfolk.accounting.statement import Statement, text
 from kinfolk.data.tables import frames
 from kinfolk.data.tables import schema as schemas
 from kinfolk.data.tables.encode import check_name, scaled
+from kinfolk.data.tables.frames import Table
 from kinfolk.data.tables.schema import Column, Schema
 from kinfolk.privacy.levels import PrivacyLevel, example_level
 from kinfolk.privacy.release import PrivacyError
@@ -49,18 +52,18 @@ class _Personalized(BaseEstimator):
         privacy: PrivacyLevel | None = None,
         *,
         strength: float | str | None = None,
-        relation: Any = None,
+        relation: Table = None,
         rounds: int | None = None,
         step_size: float | None = None,
         batch_size: int | None = None,
         hidden: tuple[int, ...] = (),
-        bounds: tuple[Any, Any] | None = None,
-        target: Any = None,
+        bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        target: Table = None,
         schema: Schema | str | Path | None = None,
         data: str = "data",
         ledger: str | Path | None = None,
         output: str | Path | None = None,
-        random_state: Any = None,
+        random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.method = method
         self.privacy = privacy
@@ -107,7 +110,7 @@ class _Personalized(BaseEstimator):
         check_is_fitted(self, "models_")
         return export(self.models_, Path(folder), client=str(client), onnx=onnx, for_study=for_study)
 
-    def _features(self, X: Any, reset: bool) -> tuple[np.ndarray, Schema]:
+    def _features(self, X: Table, reset: bool) -> tuple[np.ndarray, Schema]:
         """Encoded rows, and the columns as they are declared or, at fit, guessed."""
         if self.schema is not None or frames.holds_text(X):
             if not reset:
@@ -118,7 +121,7 @@ class _Personalized(BaseEstimator):
                 schema = self.schema if isinstance(self.schema, Schema) else schemas.load(Path(self.schema))
             self.n_features_in_ = len(schema.columns)
             return frames.from_frame(X, schema), schema
-        checked: Any = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
+        checked = np.asarray(validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan"))
         if np.isinf(checked).any():
             raise ValueError("X holds infinity or a value too large: correct it, or leave it out as NaN")
         if reset:
@@ -185,7 +188,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
     folder for the run directory; None: it is not kept.
     """
 
-    def fit(self, X: Any, y: Any, clients: Any = None) -> PersonalizedClassifier:
+    def fit(self, X: Table, y: Table, clients: ArrayLike | None = None) -> PersonalizedClassifier:
         """Trains one model per client; `clients` says whose row each row is.
 
         `X`: rows of features, an array or a data frame. `y`: one target per row.
@@ -214,7 +217,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
         self._train(x, codes.astype(np.int32), ids, replace(schema, target=target, client=None))
         return self
 
-    def predict_proba(self, X: Any, clients: Any = None) -> np.ndarray:
+    def predict_proba(self, X: Table, clients: ArrayLike | None = None) -> np.ndarray:
         """The probability of every class, by each row's client's model.
 
         `X`: rows of features, an array or a data frame. `clients`: the client of each row.
@@ -226,7 +229,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
         assert chances is not None
         return chances
 
-    def predict(self, X: Any, clients: Any = None) -> np.ndarray:
+    def predict(self, X: Table, clients: ArrayLike | None = None) -> np.ndarray:
         """The most probable class; a client that was not there in training gets the shared model's.
 
         `X`: rows of features, an array or a data frame. `clients`: the client of each row.
@@ -234,7 +237,9 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
         chances = self.predict_proba(X, clients)
         return self.classes_[chances.argmax(axis=1)]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, clients: Any = None) -> float:
+    def score(
+        self, X: Table, y: Table, sample_weight: ArrayLike | None = None, clients: ArrayLike | None = None
+    ) -> float:
         """The share of right labels.
 
         `X`: rows of features, an array or a data frame. `y`: one target per row. `sample_weight`: weights of the rows.
@@ -258,7 +263,7 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):
     is not kept. `random_state`: a seed makes a simulation; None a release.
     """
 
-    def fit(self, X: Any, y: Any, clients: Any = None) -> PersonalizedRegressor:
+    def fit(self, X: Table, y: Table, clients: ArrayLike | None = None) -> PersonalizedRegressor:
         """Trains one model per client; `clients` says whose row each row is.
 
         `X`: rows of features, an array or a data frame. `y`: one target per row.
@@ -277,7 +282,7 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):
         self._train(x, scaled(raw, target)[0], ids, replace(schema, target=target, client=None))
         return self
 
-    def predict(self, X: Any, clients: Any = None) -> np.ndarray:
+    def predict(self, X: Table, clients: ArrayLike | None = None) -> np.ndarray:
         """The target, by each row's client's model; a client that was not there gets the shared model's.
 
         `X`: rows of features, an array or a data frame. `clients`: the client of each row.
@@ -287,7 +292,9 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):
         x, _ = self._features(X, reset=False)
         return self.models_.predict(x, ids)[0].astype(np.float64)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, clients: Any = None) -> float:
+    def score(
+        self, X: Table, y: Table, sample_weight: ArrayLike | None = None, clients: ArrayLike | None = None
+    ) -> float:
         """R^2.
 
         `X`: rows of features, an array or a data frame. `y`: one target per row. `sample_weight`: weights of the rows.

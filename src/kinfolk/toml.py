@@ -91,7 +91,7 @@ def to_toml(record: object) -> str:
 
 def _tables(value: object, name: str) -> list[str]:
     """A dataclass or dict as TOML lines: plain values first, then one table per nested value."""
-    items = {f.name: _written(value, f) for f in dataclasses.fields(value)} if _is_record(value) else value
+    items = _items(value)
     plain, nested = [], []
     for key, item in items.items():
         path = _dotted(name, _key(key))
@@ -107,12 +107,19 @@ def _tables(value: object, name: str) -> list[str]:
     return plain + nested
 
 
-def _written(record: Any, field: dataclasses.Field[Any]) -> Any:
+def _items(value: object) -> dict[str, object]:
+    if isinstance(value, dict):
+        return value
+    assert dataclasses.is_dataclass(value)
+    return {f.name: _written(value, f) for f in dataclasses.fields(value)}
+
+
+def _written(record: object, field: dataclasses.Field[object]) -> object:
     found = getattr(record, field.name)
     return field.metadata.get("none") if found is None else found
 
 
-def _is_record(value: Any) -> bool:
+def _is_record(value: object) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -33,6 +33,9 @@ from kinfolk.cli.output import (
 from kinfolk.data.choice import DataChoice
 from kinfolk.toml import ConfigError
 from kinfolk.training.experiment import Experiment
+
+if TYPE_CHECKING:
+    from kinfolk.training.run_directory import Run
 
 METHODS = ("local", "fedavg", "mean_regularized")
 
@@ -111,7 +114,7 @@ def compare(
         console.print(f"picture: {picture}", highlight=False, soft_wrap=True)
 
 
-def error_spread(run: Any) -> float:
+def error_spread(run: Run) -> float:
     """The standard deviation, over seeds, of the mean client's error; 0 for one seed."""
     clients = json.loads((run.private / "clients.json").read_text())
     errors = np.array([row["error"] for row in clients])

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from kinfolk.training.run_directory import Run
 
 VERSION = 1
 """Version of the shapes that --json prints."""
@@ -55,7 +58,7 @@ RelationFile = Annotated[
 TestFraction = Annotated[float, typer.Option(help="Part of every client's rows that is kept for testing.")]
 
 
-def emit(command: str, value: dict[str, Any]) -> None:
+def emit(command: str, value: Mapping[str, object]) -> None:
     print(json.dumps({"version": VERSION, "command": command, **value}))
 
 
@@ -86,7 +89,7 @@ class bar:
         self._progress = Progress(*columns, console=Console(stderr=True), disable=silent)
         self._task = self._progress.add_task(name, total=None, note=": counting, calibrating, compiling")
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 
@@ -100,7 +103,7 @@ class bar:
         self._progress.update(self._task, completed=done, total=total, note=note)
 
 
-def result_row(run: Any) -> dict[str, Any]:
+def result_row(run: Run) -> dict[str, Any]:
     """A finished run in a few numbers."""
     statement, last = run.statement(), (run.metrics() or [{}])[-1]
     chosen = run.private / "self_selection.json"
@@ -118,7 +121,7 @@ def result_row(run: Any) -> dict[str, Any]:
     }
 
 
-def show_results(command: str, rows: list[dict[str, Any]], as_json: bool, **more: Any) -> None:
+def show_results(command: str, rows: list[dict[str, Any]], as_json: bool, **more: object) -> None:
     """Finished runs side by side."""
     if as_json:
         emit(command, {"results": rows, **more})

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from kinfolk.cli.output import Json, bar, console, emit, result_row, show_results, spent
+
+if TYPE_CHECKING:
+    from kinfolk.training.run_directory import Run
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
 
@@ -41,7 +45,7 @@ def list_runs(
         console.print(row["run"], highlight=False, markup=False, soft_wrap=True)
 
 
-def _summary(run: Any) -> dict[str, Any]:
+def _summary(run: Run) -> dict[str, Any]:
     experiment, metrics = run.experiment(), run.metrics()
     known = {"epsilon": None, "delta": None, "simulated": experiment.seed is not None, "error": None}
     if metrics:
@@ -120,14 +124,14 @@ def export(
         console.print("Metrics are private and were left out: --with-private writes them.", highlight=False)
 
 
-def run_tables(run: Any, with_private: bool) -> dict[str, list[dict[str, Any]]]:
+def run_tables(run: Run, with_private: bool) -> dict[str, Sequence[Mapping[str, object]]]:
     """What a run left behind, as plain rows: public ones, and private ones only if asked for."""
     import json
     from dataclasses import asdict
 
     from kinfolk.accounting.ledger import read_lines
 
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, Sequence[Mapping[str, object]]] = {}
     if (run.public / "ledger.jsonl").exists():
         flat = []
         for line in read_lines(run.public / "ledger.jsonl"):

@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -98,7 +97,7 @@ class Coordinator:
     def finished(self) -> bool:
         return self.done >= self.study.experiment.rounds or self.run.done()
 
-    def _open(self, folder: Path) -> tuple[Run, int, dict[str, Any]]:
+    def _open(self, folder: Path) -> tuple[Run, int, dict[str, Tree]]:
         """The unfinished run of this study in the folder, or a new one."""
         for path in sorted(folder.glob("*/private/study.json")):
             run = Run(path.parent.parent)
@@ -108,11 +107,11 @@ class Coordinator:
         run_directory.write_json(run.private / "study.json", {"version": 1, "digest": self.study.digest})
         return run, 0, self._first()
 
-    def _first(self) -> dict[str, Any]:
+    def _first(self) -> dict[str, Tree]:
         counts = dict.fromkeys(self.study.level.inbox_kinds, 0)
         return {"shared": self.study.first(), "entry": (), "uses": counts, "draws": 0, "memory": np.float32(1)}
 
-    def _load(self, run: Run) -> tuple[int, dict[str, Any]]:
+    def _load(self, run: Run) -> tuple[int, dict[str, Tree]]:
         path = run.private / "checkpoint.npz"
         if not path.exists():
             return 0, self._first()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from kinfolk.privacy.mechanisms import Mechanism
 from kinfolk.privacy.release import Tape, new_meter
 from kinfolk.rounds import Mail, RoundSpec, server_round
 from kinfolk.training.build import as_array
-from kinfolk.types import Algorithm
+from kinfolk.types import Algorithm, Tree
 
 
 def server_terms(study: Study) -> Terms:
@@ -48,7 +48,7 @@ def count_server_uses(study: Study, terms: Terms) -> dict[str, np.ndarray]:
 
     @partial(jax.jit, static_argnums=0)
     def count(phase: int, algorithm: Algorithm, inbox: Mechanism, number: Array) -> dict[str, Array]:
-        zeros: Any = partial(jax.tree.map, lambda leaf: jnp.zeros(leaf.shape, leaf.dtype))
+        zeros: Callable[[Tree], Tree] = partial(jax.tree.map, lambda leaf: jnp.zeros(leaf.shape, leaf.dtype))
         messages = jax.tree.map(lambda leaf: jnp.zeros((clients, *leaf.shape), leaf.dtype), message_shape(study, phase))
         meter = replace(new_meter(jax.random.key(0), kinds), tape=Tape({}, "count"))
         places = jnp.arange(clients, dtype=jnp.int32)

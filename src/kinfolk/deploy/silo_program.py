@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -136,7 +135,7 @@ def message_shape(study: Study, phase: int) -> Tree:
     personal = jax.eval_shape(study.algorithms[phase].init_client, shared, number)
     meter = jax.eval_shape(lambda key: new_meter(key, ()), study.key)
     spec = RoundSpec(study.model, study.level, 1, study.clients)
-    client: Any = Client(personal, row_shapes(study, 1), meter, gates, jax.ShapeDtypeStruct((), jnp.float32), number)  # type: ignore[arg-type]
+    client: Tree = Client(personal, row_shapes(study, 1), meter, gates, jax.ShapeDtypeStruct((), jnp.float32), number)  # type: ignore[arg-type]
     return jax.eval_shape(partial(client_round, spec, study.algorithms[phase]), shared, client, number)[0]
 
 
@@ -207,7 +206,7 @@ def _count(
         return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
 
     @partial(jax.jit, static_argnums=0)
-    def count(phase: int, algorithm: Algorithm, own: Any, number: jax.Array) -> dict[str, jax.Array]:
+    def count(phase: int, algorithm: Algorithm, own: Tree, number: jax.Array) -> dict[str, jax.Array]:
         shared = zeros(study.shapes[phase])
         meter = replace(new_meter(jax.random.key(0), kinds), tape=Tape({}, "count"))
         personal, rows = algorithm.init_client(shared, slot), zeros(row_shapes(study, 1))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -29,7 +28,7 @@ class Store:
     """One array per leaf of a client's state, of shape (places, clients, ...)."""
 
     leaves: tuple[np.ndarray, ...]
-    form: Any
+    form: Tree
     now: np.ndarray
     """In which place each client's state is."""
     safe: np.ndarray

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +35,7 @@ def count_uses(
 @partial(jax.jit, static_argnums=0)
 def _counters(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, number: Array) -> tuple[Tree, Tree]:
     """The meters after one round in which everybody takes part and releases are only counted."""
-    everyone: Any = replace(terms.inbox, sampling=Sampling())
+    everyone: Tree = replace(terms.inbox, sampling=Sampling())
     state = start(plan, algorithm, jax.random.key(0))
     counting = Tape({}, "count")
     state = replace(state, meters=replace(state.meters, tape=counting), server=replace(state.server, tape=counting))

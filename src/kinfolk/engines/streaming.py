@@ -11,12 +11,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpy.typing import DTypeLike
 
 from kinfolk import trees
 from kinfolk.batching import over_clients
@@ -60,7 +60,7 @@ class Loaded:
     personal: Personal
     known: np.ndarray
     draws: np.ndarray
-    examples: tuple[Tree, Any] | None
+    examples: tuple[Tree, Tree] | None
     """Features and targets; None: the program makes them."""
 
 
@@ -70,7 +70,7 @@ def start(plan: Plan, algorithm: Algorithm, key: Array, store: Callable[[Tree], 
     meters = replace(new_meter(client_key, plan.level.data_kinds), noise=client_key, coins=client_key)
     server = new_meter(server_key, plan.level.inbox_kinds)
     shared = algorithm.init(plan.model.init(init_key), plan.clients)
-    lifted: Any = jax.tree.map(lambda leaf: leaf[None, None], (shared, meters, server))
+    lifted: Tree = jax.tree.map(lambda leaf: leaf[None, None], (shared, meters, server))
     shared, meters, server = lifted
     draws = np.zeros(plan.clients, np.int32)
     return Streamed(shared, shared, meters, server, store(shapes_of(algorithm, shared)), draws)
@@ -131,7 +131,7 @@ def run_rounds(
             last = now.index[: now.filled]
             draws[last] = np.asarray(drawn)[: now.filled]
             store.write(last, jax.tree.map(lambda leaf, n=now.filled: np.asarray(leaf)[:n], personal))
-    lifted: Any = jax.tree.map(lambda leaf: leaf[None, None], (shared, server))
+    lifted: Tree = jax.tree.map(lambda leaf: leaf[None, None], (shared, server))
     return replace(state, shared=lifted[0], server=lifted[1], draws=draws)
 
 
@@ -155,7 +155,7 @@ def _room_for(data: Data, places: int, length: int) -> Tree:
     return jax.tree.map(lambda leaf: _aligned((places, *leaf.shape[1:]), leaf.dtype), (data.x, data.y))
 
 
-def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+def _aligned(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     """An array that a program on a CPU can use as it is; others are copied first."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     raw = np.zeros(size + 64, np.uint8)
@@ -163,7 +163,7 @@ def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
-def _examples(data: Data, slots: np.ndarray, length: int, room: Tree) -> tuple[Tree, Any]:
+def _examples(data: Data, slots: np.ndarray, length: int, room: Tree) -> tuple[Tree, Tree]:
     """The features and targets of some clients, on the device."""
     if room is None:
         rows = data.rows(slots, length)
@@ -204,14 +204,14 @@ def _round(
     shared: Shared,
     server: Meter,
     kept: tuple[Personal, Array],
-    cohort: tuple[Array, Array, Array, Any],
+    cohort: tuple[Array, Array, Array, Tree],
     number: Array,
 ) -> tuple[Shared, Meter, Personal, Array]:
     """The cohort's parts of a round, then the aggregator's."""
     index, present, known, examples = cohort
     terms = terms.at(number)
     slots = jnp.minimum(index, plan.clients - 1)
-    take: Any = lambda tree: jax.tree.map(lambda leaf: leaf.at[slots].get(), tree)  # noqa: E731
+    take: Callable[[Tree], Tree] = lambda tree: jax.tree.map(lambda leaf: leaf.at[slots].get(), tree)  # noqa: E731
     personal = states_of(algorithm, begun, slots, known, kept[0])
     x, y = jax.tree.map(lambda leaf: leaf[:, :length], examples if traced is None else traced(slots))
     sizes = take(clients.sizes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,17 +17,18 @@ from kinfolk.training.build import as_sweep
 from kinfolk.training.charges import Chunk
 from kinfolk.training.evaluate import measure
 from kinfolk.training.prepare import Job
+from kinfolk.types import Tree
 
 
 @dataclass(frozen=True)
 class Way:
     """What training asks of an engine. States are the engine's own, with `shared`, `meters` and `server` in them."""
 
-    start: Callable[..., tuple[Any, int, int]]
+    start: Callable[..., tuple[Tree, int, int]]
     """`start(job, where)`: the state to go on from, rounds behind it, its phase."""
-    enter: Callable[..., Any]
+    enter: Callable[..., Tree]
     """`enter(job, where, phase, state)`: the state at the beginning of a phase."""
-    advance: Callable[..., Any]
+    advance: Callable[..., Tree]
     """`advance(job, chunk, state)`: the state after a chunk of rounds."""
     save: Callable[..., None]
     """`save(job, where, state, done)`: a checkpoint, then what is published."""
@@ -36,7 +36,7 @@ class Way:
     """`measure(job, phase, state, everybody)`: test errors per client."""
     write_models: Callable[..., None]
     """`write_models(job, path, phase, state)`"""
-    tidy: Callable[[Any], None]
+    tidy: Callable[[Tree], None]
     """Removes what a finished run does not need."""
 
 

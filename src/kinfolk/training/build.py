@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +16,9 @@ from kinfolk.algorithms.relations import RELATION, with_relation
 from kinfolk.personalize import registry
 from kinfolk.toml import ConfigError
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase
-from kinfolk.types import Afterwards, Algorithm, Model
+from kinfolk.types import Afterwards, Algorithm, Model, Tree
 
-SPARSE: dict[str, tuple[Any, str]] = {
+SPARSE: dict[str, tuple[Callable[..., Model], str]] = {
     "sparse_linear": (models.sparse_linear, "number"),
     "sparse_logistic": (models.sparse_logistic, "binary"),
     "sparse_softmax": (models.sparse_softmax, "classes"),
@@ -107,11 +106,11 @@ def build_afterwards(experiment: Experiment) -> Afterwards | None:
         raise ConfigError(f"afterwards: {error}") from None
 
 
-def as_array(tree: Any) -> Any:
+def as_array(tree: Tree) -> Tree:
     """Leaves as float32 arrays."""
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), tree)
 
 
-def as_sweep(tree: Any, points: int = 1) -> Any:
+def as_sweep(tree: Tree, points: int = 1) -> Tree:
     """Leaves as float32 arrays with a leading sweep axis, for the engine."""
     return jax.tree.map(lambda leaf: jnp.broadcast_to(jnp.asarray(leaf, jnp.float32), (points, *np.shape(leaf))), tree)

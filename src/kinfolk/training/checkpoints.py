@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +16,7 @@ from kinfolk.training.build import as_sweep
 from kinfolk.training.charges import chunks_of
 from kinfolk.training.prepare import Job
 from kinfolk.training.run_directory import Run
+from kinfolk.types import Tree
 
 
 def start(job: Job, where: Run) -> tuple[State, int, int]:
@@ -43,7 +43,7 @@ def keys_of(job: Job) -> jax.Array:
     return jax.vmap(lambda number: jax.random.key(number, impl="threefry2x32"))(numbers)
 
 
-def restored(fresh: State, found: Any) -> State:
+def restored(fresh: State, found: Tree) -> State:
     """A state from what a checkpoint holds, and fresh keys."""
     shared, personal, models, own, theirs = found
     meters, server = (
@@ -53,7 +53,7 @@ def restored(fresh: State, found: Any) -> State:
     return State(shared, personal, meters, server, models)
 
 
-def kept(state: State) -> tuple[Any, ...]:
+def kept(state: State) -> tuple[Tree, ...]:
     """What a checkpoint holds: everything but keys and noise."""
     return job_file.result_arrays(state)
 
@@ -64,7 +64,7 @@ def save(job: Job, where: Run, state: State, done: int) -> None:
     publish(job, where, state, done)
 
 
-def publish(job: Job, where: Run, state: Any, done: int) -> None:
+def publish(job: Job, where: Run, state: Tree, done: int) -> None:
     if not job.plan.level.private:
         return
     folder = where.public / "shared"

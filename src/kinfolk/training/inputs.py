@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import Federation
@@ -74,13 +73,13 @@ def fingerprint(federations: Sequence[Federation]) -> str:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
 
-def facts(experiment: Experiment, federations: Sequence[Federation], programs: Sequence[str]) -> dict[str, Any]:
+def facts(experiment: Experiment, federations: Sequence[Federation], programs: Sequence[str]) -> dict[str, object]:
     """What a run keeps, in private, to know its data and its model again."""
     own = {"program": list(programs)} if experiment.model.name == OWN else {}
     return {"data": fingerprint(federations), **own}
 
 
-def require_same(begun: dict[str, Any], now: dict[str, Any]) -> None:
+def require_same(begun: dict[str, object], now: dict[str, object]) -> None:
     """Refuses to go on with other data, or with another model, than a run began with."""
     if begun.get("data", now["data"]) != now["data"]:
         raise PrivacyError(

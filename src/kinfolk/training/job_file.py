@@ -32,7 +32,7 @@ from kinfolk.privacy.levels import Level, Terms
 from kinfolk.privacy.mechanisms import AdaptiveSum, ExactSum, GaussianSum, LaplaceSum, Sampling
 from kinfolk.training.build import build_model
 from kinfolk.training.experiment import ModelChoice
-from kinfolk.types import Rows
+from kinfolk.types import Afterwards, Algorithm, Rows, Tree
 
 VERSION = 1
 
@@ -53,13 +53,13 @@ class Parcel:
     rounds: tuple[int, ...]
     """Of each phase."""
     first_seed: int
-    algorithms: tuple[Any, ...]
+    algorithms: tuple[Algorithm, ...]
     """One per phase; leaves have a leading sweep axis, as those of `terms`."""
     terms: Terms
     clients: Clients
     """Leaves have a leading seed axis, as those of `tests`."""
     tests: tuple[Rows, ...]
-    afterwards: Any = None
+    afterwards: Afterwards | None = None
 
     def plan(self) -> Plan:
         model = build_model(self.model, self.shape, self.outcome, self.classes)
@@ -72,7 +72,7 @@ _KNOWN = (*_OTHERS, *_MECHANISMS, *(entry.make for entry in REGISTRY.values()), 
 CLASSES = {kind.__name__: kind for kind in _KNOWN}
 
 
-def save(value: Any, path: Path) -> None:
+def save(value: Tree, path: Path) -> None:
     """Writes a parcel, or anything made of the same classes: one array per leaf, the rest as JSON, and no code."""
     leaves: list[np.ndarray] = []
     about = {"version": VERSION, "form": _form(value, leaves)}
@@ -82,7 +82,7 @@ def save(value: Any, path: Path) -> None:
     path.write_bytes(buffer.getvalue())
 
 
-def load(path: Path) -> Any:
+def load(path: Path) -> Tree:
     """What `save` wrote."""
     with np.load(path, allow_pickle=False) as file:
         about = json.loads(file["about"].tobytes())
@@ -99,7 +99,7 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _form(value: Any, leaves: list[np.ndarray]) -> Any:
+def _form(value: object, leaves: list[np.ndarray]) -> dict[str, object]:
     """How a value is made of leaves, as JSON; the leaves are collected."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {
@@ -117,7 +117,7 @@ def _form(value: Any, leaves: list[np.ndarray]) -> Any:
     return {"static": value}
 
 
-def _value(form: Any, leaves: Sequence[np.ndarray]) -> Any:
+def _value(form: Any, leaves: Sequence[np.ndarray]) -> Tree:
     if "class" in form:
         return CLASSES[form["class"]](**{name: _value(part, leaves) for name, part in form["fields"].items()})
     if "items" in form:
@@ -157,7 +157,7 @@ def run(parcel: Parcel, chunks: int = 1) -> tuple[State, dict[str, np.ndarray], 
     return state, {name: np.asarray(values) for name, values in found.items()}, seconds
 
 
-def result_arrays(state: State) -> tuple[Any, ...]:
+def result_arrays(state: State) -> tuple[Tree, ...]:
     """What comes back from a run besides errors: everything but keys."""
     own, theirs = ((m.uses, m.draws, m.memory) for m in (state.meters, state.server))
     return state.shared, state.personal, state.models, own, theirs

@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from kinfolk import trees
 from kinfolk.accounting.ledger import RELEASED, SIMULATED, Ledger, LedgerError
@@ -37,7 +36,7 @@ from kinfolk.training.inputs import GivenData
 from kinfolk.training.noise_tape import checked_for_release, with_fresh_noise
 from kinfolk.training.prepare import Job, prepare
 from kinfolk.training.run_directory import Run
-from kinfolk.types import Model
+from kinfolk.types import Afterwards, Model, Tree
 
 Progress = Callable[[int, int, dict[str, float]], None]
 """Called after every chunk with rounds done, rounds in all, and a few numbers."""
@@ -118,7 +117,7 @@ def resume(
     return _go(job, where, path, progress, track)
 
 
-def facts(job: Job) -> dict[str, Any]:
+def facts(job: Job) -> dict[str, object]:
     """What a run keeps, in private, to know its data and its model again."""
     return inputs.facts(job.experiment, job.federations, [check.program for check in job.checks])
 
@@ -206,7 +205,7 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None, trac
 def _personalise(job: Job, where: Run, phase: int, state: State) -> State:
     """What clients do alone after the last round, and who gained or lost by sharing (which nobody else may see)."""
 
-    def with_step(step: Any) -> State:
+    def with_step(step: Afterwards | None) -> State:
         algorithm, terms = as_sweep(job.algorithms[phase]), as_sweep(job.terms)
         return resident.personalise(job.plan, as_array(step), algorithm, terms, job.clients, state)
 
@@ -229,7 +228,7 @@ def _spent(job: Job, ledger: Ledger) -> dict[str, float]:
     return {"epsilon": ledger.epsilon(party, data, job.plan.level, budgets[party].delta, relation=relation)}
 
 
-def _compute(job: Job, chunk: Chunk, state: Any, released: bool, way: Way) -> tuple[Any, list[dict[str, Any]]]:
+def _compute(job: Job, chunk: Chunk, state: Tree, released: bool, way: Way) -> tuple[Tree, list[dict[str, object]]]:
     """Runs the chunk and compares the meters with what was charged. Also: what there is to say about each round."""
     if released:
         state = with_fresh_noise(job, state, chunk_rounds(job), chunk.phase, chunk.first, (chunk.begin, chunk.end))
@@ -247,7 +246,7 @@ def _compute(job: Job, chunk: Chunk, state: Any, released: bool, way: Way) -> tu
     return state, described
 
 
-def _advance(job: Job, chunk: Chunk, state: Any, way: Way) -> tuple[Any, list[dict[str, Any]]]:
+def _advance(job: Job, chunk: Chunk, state: Tree, way: Way) -> tuple[Tree, list[dict[str, object]]]:
     """The chunk in one go; round by round if the algorithm can say something about its shared state (strengths)."""
     describe = getattr(job.algorithms[chunk.phase], "describe", None)
     if describe is None:
@@ -259,14 +258,14 @@ def _advance(job: Job, chunk: Chunk, state: Any, way: Way) -> tuple[Any, list[di
     return state, described
 
 
-def _write_down(job: Job, where: Run, described: list[dict[str, Any]]) -> None:
+def _write_down(job: Job, where: Run, described: list[dict[str, object]]) -> None:
     """Appends what was said about the shared state, which is as public as that state."""
     folder = where.private if not job.plan.level.private else where.public
     for record in described:
         run_directory.append_json(folder / "strengths.jsonl", record)
 
 
-def finish(job: Job, where: Run, ledger: Ledger, state: Any, phase: int, done: int) -> None:
+def finish(job: Job, where: Run, ledger: Ledger, state: Tree, phase: int, done: int) -> None:
     """Writes models, per-client results and the privacy statement."""
     released, way = job.experiment.seed is None, way_of(job)
     clean = "personal" in job.plan.level.clean

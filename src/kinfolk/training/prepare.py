@@ -32,7 +32,7 @@ from kinfolk.toml import ConfigError
 from kinfolk.training.build import build_afterwards, build_algorithm
 from kinfolk.training.experiment import Experiment
 from kinfolk.training.inputs import GivenData, federations_of, model_for
-from kinfolk.types import Afterwards, Algorithm, Model
+from kinfolk.types import Afterwards, Algorithm, Model, Rows
 from kinfolk.verify.round_check import RoundCheck, check_round
 
 SERVER = "the federation"
@@ -50,7 +50,7 @@ class Job:
     """One per phase."""
     terms: Terms
     clients: Clients
-    tests: tuple[Any, ...]
+    tests: tuple[Rows, ...]
     uses: tuple[dict[str, np.ndarray], ...]
     """Per phase: releases of each kind, of shape (rounds, parties)."""
     checks: tuple[RoundCheck, ...]

@@ -132,7 +132,7 @@ def _blocks(job: Job, phase: int, state: Streamed, clients: np.ndarray) -> Itera
 
 
 @jax.jit
-def _models(algorithm: Algorithm, shared: Shared, begun: Shared, slots: Any, stored: Tree, known: Any) -> Params:
+def _models(algorithm: Algorithm, shared: Shared, begun: Shared, slots: Array, stored: Tree, known: Array) -> Params:
     personal = streaming.states_of(algorithm, begun, slots, known, stored)
     return jax.vmap(partial(algorithm.model, shared), axis_size=slots.shape[0])(personal)
 

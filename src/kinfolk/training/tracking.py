@@ -6,19 +6,22 @@ it measures on data is private, and no ledger covers a copy of it elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 from kinfolk.toml import ConfigError
 from kinfolk.training.experiment import Experiment
 
+Write = Callable[[dict[str, float], int], object]
+"""Writes numbers after so many rounds."""
 TRACKERS = ("tensorboard", "mlflow")
 
 
 @contextmanager
-def tracking(names: Sequence[str], experiment: Experiment, folder: Path) -> Iterator[Any]:
+def tracking(
+    names: Sequence[str], experiment: Experiment, folder: Path
+) -> Iterator[Callable[[int, dict[str, float]], None]]:
     """A function that logs numbers after a round to these trackers. TensorBoard's files go into the run's `folder`."""
     with ExitStack() as stack:
         logs = [stack.enter_context(_open(name, experiment, folder)) for name in names]
@@ -42,12 +45,12 @@ def check(names: Sequence[str]) -> None:
             raise ConfigError(f"track={name!r} needs an extra: pip install 'kinfolk[tracking]'") from problem
 
 
-def _open(name: str, experiment: Experiment, folder: Path) -> Any:
+def _open(name: str, experiment: Experiment, folder: Path) -> AbstractContextManager[Write]:
     return {"tensorboard": _tensorboard, "mlflow": _mlflow}[name](experiment, folder)
 
 
 @contextmanager
-def _tensorboard(experiment: Experiment, folder: Path) -> Iterator[Any]:
+def _tensorboard(experiment: Experiment, folder: Path) -> Iterator[Write]:
     from tensorboardX import SummaryWriter
 
     with SummaryWriter(str(folder / "tensorboard")) as writer:
@@ -61,7 +64,7 @@ def _tensorboard(experiment: Experiment, folder: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def _mlflow(experiment: Experiment, folder: Path) -> Iterator[Any]:
+def _mlflow(experiment: Experiment, folder: Path) -> Iterator[Write]:
     """Where to is MLflow's own setting (MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME)."""
     import mlflow
 

@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +38,7 @@ from kinfolk.toml import ConfigError
 from kinfolk.training.build import as_sweep, build_algorithm
 from kinfolk.training.experiment import Experiment, Phase
 from kinfolk.training.prepare import Job, prepare
-from kinfolk.types import Model, Params, Rows
+from kinfolk.types import Algorithm, Model, Params, Rows, Tree
 
 SCORE = "score"
 SHAPES = {"logarithmic": 0.0, "geometric": 1.0, "poisson": theory.POISSON}
@@ -109,7 +108,7 @@ def tune(experiment: Experiment, tuning: Tuning, data: Federation | None = None)
     generator = np.random.default_rng([experiment.seed, 1])
     count = theory.draw_trials(generator, mean=tuning.trials, shape=tuning.shape)
     score_of = scoring(job.plan.model)
-    best: tuple[float, dict[str, float], Any, float] | None = None
+    best: tuple[float, dict[str, float], Tree, float] | None = None
     for number in range(count):  # never cut short: the number alone decides
         options = combinations[int(generator.integers(len(combinations)))]
         algorithm = build_algorithm(
@@ -162,7 +161,7 @@ def calibrated(job: Job, tuning: Tuning) -> tuple[Job, GaussianSum, dict[str, fl
     counts = np.asarray(job.uses[0][GRADIENT]).sum(axis=0).tolist()
     sizes = job.federations[0].train.sizes.tolist()
     noise, score_noise, epsilons = [], [], {}
-    solved: dict[Any, float] = {}
+    solved: dict[object, float] = {}
     for name, cost, count, n in zip(job.ids, job.terms.data.costs(), counts, sizes, strict=True):
         epsilon, delta = budget_of(job.experiment.privacy, name, n)
         assert epsilon is not None
@@ -211,7 +210,7 @@ def noise_of_a_trial(
     return float(np.nextafter(np.float32(found), np.float32(np.inf)))
 
 
-def trained(job: Job, algorithm: Any, key: Array) -> tuple[Any, float]:
+def trained(job: Job, algorithm: Algorithm, key: Array) -> tuple[Tree, float]:
     """One trial's personal models, and the mean client's test error."""
     algorithms = as_sweep(algorithm)
     states = resident.start_all(job.plan, algorithms, key[None])
@@ -229,7 +228,7 @@ def scoring(model: Model) -> Callable[[GaussianSum, Params, Rows, Array], Array]
     """
 
     def of_client(mechanism: GaussianSum, params: Params, rows: Rows, key: Array) -> Array:
-        def cut(params: Params, unit: Any) -> Array:
+        def cut(params: Params, unit: Tree) -> Array:
             value = model.loss(params, *unit)
             return jnp.where(jnp.isnan(value), mechanism.clip, jnp.clip(value, 0, mechanism.clip))
 

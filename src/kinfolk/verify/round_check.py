@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from kinfolk.privacy.levels import Terms
 from kinfolk.privacy.mechanisms import AdaptiveSum
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
 from kinfolk.rounds import Client, Mail, RoundSpec, client_round, data_gate, inbox, server_round
-from kinfolk.types import Algorithm, Model
+from kinfolk.types import Algorithm, Model, Tree
 from kinfolk.verify.flow import (
     CLEAN,
     COUNTER,
@@ -59,7 +58,7 @@ def check_round(
     spec: RoundSpec,
     algorithm: Algorithm,
     terms: Terms,
-    rows: Any,
+    rows: Tree,
     places: int | None = None,
     tapes: tuple[Tape | None, Tape | None] = (None, None),
 ) -> RoundCheck:
@@ -84,18 +83,18 @@ def check_round(
     def meter(kinds: tuple[str, ...], tape: Tape | None) -> tuple[Meter, Meter]:
         shapes = jax.eval_shape(lambda k: new_meter(k, kinds), key)
         counters = dict.fromkeys(kinds, COUNTER)
-        marks: Any = Meter(KEY, KEY, counters, CLEAN, CLEAN, jax.tree.map(lambda _: KEY, tape))  # type: ignore[arg-type]
+        marks: Tree = Meter(KEY, KEY, counters, CLEAN, CLEAN, jax.tree.map(lambda _: KEY, tape))  # type: ignore[arg-type]
         return replace(shapes, tape=tape), marks
 
     own, own_marks = meter(level.data_kinds, tapes[0])
     kept = CLEAN if "personal" in clean else MARKED
-    shapes: Any = Client(personal, rows, own, terms.own, real, number)  # type: ignore[arg-type]
+    shapes: Tree = Client(personal, rows, own, terms.own, real, number)  # type: ignore[arg-type]
     arguments = (algorithm, shared, shapes, number)
-    marks: Any = Client(kept, ROWS, own_marks, TERMS, CLEAN, CLEAN)  # type: ignore[arg-type]
+    marks: Tree = Client(kept, ROWS, own_marks, TERMS, CLEAN, CLEAN)  # type: ignore[arg-type]
     labels = (CLEAN, CLEAN, marks, CLEAN)
     round_of_client = partial(client_round, spec)
 
-    def usual(kind: str, public: Any, client: Client, number: Any) -> Any:
+    def usual(kind: str, public: Tree, client: Client, number: Tree) -> Tree:
         gate = data_gate(spec, client, number)
         return gate.choose(public)[0] if kind == CHOICE else gate.gradient(public)[0]
 
@@ -130,10 +129,10 @@ def _check_meter(report: Report, meter: Meter) -> None:
     must_be_handed_on(report, [meter.noise, meter.coins, *tape], (meter.draws, meter.memory))
 
 
-def _check_start(spec: RoundSpec, algorithm: Algorithm, key: Any, slot: Any) -> Report:
+def _check_start(spec: RoundSpec, algorithm: Algorithm, key: Tree, slot: Tree) -> Report:
     """Initial states know nothing of the data: whatever they close over counts as data."""
 
-    def begin(algorithm: Algorithm, key: Any, slot: Any) -> Any:
+    def begin(algorithm: Algorithm, key: Tree, slot: Tree) -> Tree:
         shared = algorithm.init(spec.model.init(key), spec.clients)
         return shared, algorithm.init_client(shared, slot)
 
@@ -142,7 +141,7 @@ def _check_start(spec: RoundSpec, algorithm: Algorithm, key: Any, slot: Any) -> 
     return report
 
 
-def _check_loss(model: Model, key: Any, rows: Any) -> Report:
+def _check_loss(model: Model, key: Tree, rows: Tree) -> Report:
     """The loss, for one example: only the gate may add the axis of examples. What it closes over counts as data."""
     example = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (rows.x, rows.y))
     arguments = (jax.eval_shape(model.init, key), *example)
@@ -155,22 +154,22 @@ def _check_loss(model: Model, key: Any, rows: Any) -> Report:
     return report
 
 
-def _message(round_of_client: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def _message(round_of_client: Callable[..., Tree], arguments: tuple[Tree, ...]) -> Tree:
     return jax.eval_shape(lambda *args: round_of_client(*args)[0], *arguments)
 
 
-def _mail(spec: RoundSpec, terms: Terms, message: Any, places: int, meter: tuple[Meter, Meter]) -> tuple[Mail, Mail]:
+def _mail(spec: RoundSpec, terms: Terms, message: Tree, places: int, meter: tuple[Meter, Meter]) -> tuple[Mail, Mail]:
     """Shapes of what an aggregator has, and how they are marked: messages and who sent them are private or clean."""
     seen = ROWS if spec.level.server_pays else CLEAN if "message" in spec.level.clean else MARKED
     real, number, flag = (jax.ShapeDtypeStruct((places,), dtype) for dtype in (jnp.float32, jnp.int32, bool))
     messages = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((places, *leaf.shape), leaf.dtype), message)
-    expected: Any = jax.ShapeDtypeStruct((spec.clients,), jnp.float32)
-    shapes: Any = Mail(messages, real, number, flag, meter[0], terms.inbox, expected)  # type: ignore[arg-type]
-    marks: Any = Mail(seen, seen, seen, seen, meter[1], TERMS, CLEAN)  # type: ignore[arg-type]
+    expected: Tree = jax.ShapeDtypeStruct((spec.clients,), jnp.float32)
+    shapes: Tree = Mail(messages, real, number, flag, meter[0], terms.inbox, expected)  # type: ignore[arg-type]
+    marks: Tree = Mail(seen, seen, seen, seen, meter[1], TERMS, CLEAN)  # type: ignore[arg-type]
     return shapes, marks
 
 
-def _check_server(spec: RoundSpec, algorithm: Algorithm, shared: Any, mail: Mail, marks: Mail) -> Report:
+def _check_server(spec: RoundSpec, algorithm: Algorithm, shared: Tree, mail: Mail, marks: Mail) -> Report:
     number = jax.ShapeDtypeStruct((), jnp.int32)
     arguments, labels = (algorithm, shared, mail, number), (CLEAN, CLEAN, marks, CLEAN)
     server = check(partial(server_round, spec), arguments, labels)
@@ -179,7 +178,7 @@ def _check_server(spec: RoundSpec, algorithm: Algorithm, shared: Any, mail: Mail
         must_be_counters(server, server.labels[1].uses)
         _check_meter(server, server.places[1])
 
-    def usual(kind: str, public: Any, mail: Mail, number: Any) -> Any:
+    def usual(kind: str, public: Tree, mail: Mail, number: Tree) -> Tree:
         gate = inbox(spec, mail, number)
         public = public[0] if isinstance(mail.mechanism, AdaptiveSum) else public
         if kind == MIXTURE:
@@ -194,7 +193,7 @@ def _check_server(spec: RoundSpec, algorithm: Algorithm, shared: Any, mail: Mail
 
 
 def must_be_as_usual(
-    report: Report, usual: Callable[..., Any], arguments: Sequence[Any], labels: Sequence[Any]
+    report: Report, usual: Callable[..., Tree], arguments: Sequence[Tree], labels: Sequence[Tree]
 ) -> None:
     """Adds a violation if a release computes something else than the gate's own query with such arguments does."""
     for kind, text, public in report.bodies:
