@@ -58,8 +58,9 @@ LEVELS = {
 }
 
 
-@pytest.mark.parametrize("model", [pytest.param("cnn_small", marks=pytest.mark.slow), "softmax"])
-@pytest.mark.parametrize("name", [pytest.param("example", marks=pytest.mark.slow), "client"])
+@pytest.mark.parametrize("model", ["cnn_small", "softmax"])
+@pytest.mark.parametrize("name", LEVELS)
+@pytest.mark.slow
 def test_in_turns_equals_together(name: str, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A CNN's clients one at a time, others two at a time; those with one of two steps in a shorter loop."""
     monkeypatch.setattr(batching, "MOST_TOGETHER", 0)

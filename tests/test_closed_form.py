@@ -33,7 +33,7 @@ def objective(model, rows, centre, precision, params):  # type: ignore[no-untype
     return mean + precision / 2 * trees.squared_norm(trees.subtract(params, centre))
 
 
-@pytest.mark.parametrize("outcome", MODELS)
+@pytest.mark.parametrize("outcome", ["number", "binary", pytest.param("classes", marks=pytest.mark.slow)])
 def test_newton_finds_the_minimum_and_ignores_padding(outcome: str) -> None:
     model, rows = MODELS[outcome], rows_for(outcome)
     centre = jax.tree.map(lambda leaf: leaf + 0.3, model.init(jax.random.key(0)))
@@ -51,7 +51,10 @@ def test_a_precision_for_every_weight_and_a_matrix_agree() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("outcome", "tolerance"), [("number", 1e-4), ("binary", 0.05), ("classes", 0.08)])
+@pytest.mark.parametrize(
+    ("outcome", "tolerance"),
+    [("number", 1e-4), ("binary", 0.05), pytest.param("classes", 0.08, marks=pytest.mark.slow)],
+)
 def test_outputs_without_a_row_are_those_of_a_fit_without_it(outcome: str, tolerance: float) -> None:
     """The prior keeps its weight: a mean over n rows of which one counts as nothing."""
     model, rows = MODELS[outcome], rows_for(outcome)
@@ -68,7 +71,7 @@ def test_outputs_without_a_row_are_those_of_a_fit_without_it(outcome: str, toler
         assert np.abs(with_it - exact).max() > 2 * np.abs(np.asarray(quick[i]) - exact).max()
 
 
-@pytest.mark.parametrize("features", [3, 20])
+@pytest.mark.parametrize("features", [pytest.param(3, marks=pytest.mark.slow), 20])
 def test_evidence_is_the_density_of_the_targets(features: int) -> None:
     """Also with more weights than rows, where it is computed from another matrix."""
     generator = np.random.default_rng(1)

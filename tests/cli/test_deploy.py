@@ -51,14 +51,14 @@ def test_commands_are_explained_with_tls_keys_and_no_sent_code(
     assert {"--root-certificates", "--auth-supernode-private-key", "--superexec-auth-secret-file"} <= set(words)
     assert words[words.index("--isolation") + 1] == "process"
     assert "--insecure" not in words
-    assert "proxy.py" in carrier
+    assert "message_relay.py" in carrier
     run(monkeypatch, "deploy", "server", demo / "server", "--explain", "--port", 9555)
     link, *registrations, start = capsys.readouterr().out.splitlines()
     words = shlex.split(link)
     assert {"--ssl-certfile", "--ssl-keyfile", "--ssl-ca-certfile", "--enable-supernode-auth"} <= set(words)
     assert "--disable-runtime-dependency-installation" in words
     assert "FLWR_TELEMETRY_ENABLED=0" in words
-    assert any(word.endswith("gatekeeper.py") for word in words)
+    assert any(word.endswith("superlink_guard.py") for word in words)
     assert len(registrations) == 3
     assert " run " in start
 

@@ -97,6 +97,7 @@ def test_a_function_that_can_be_imported_needs_no_registration(module: str) -> N
             load_data(DataChoice(name), 0)
 
 
+@pytest.mark.slow
 def test_a_registered_function_is_recorded_so_that_another_process_finds_it(module: str, tmp_path: Path) -> None:
     from importlib import import_module
 

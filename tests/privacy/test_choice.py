@@ -166,6 +166,7 @@ def test_without_a_proposal_left_the_choice_does_not_depend_on_data() -> None:
         mechanism("choice", meter, lambda _, unit: unit, (), many, jnp.ones(1, bool))
 
 
+@pytest.mark.slow
 def test_a_release_with_private_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", lambda: clusters())
     run = loop.run(experiment(seed=None), tmp_path)

@@ -74,10 +74,11 @@ def models_of(path: Path) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     "level",
     [
-        pytest.param(example_level(epsilon=8.0, delta=1e-3), marks=pytest.mark.slow),
+        example_level(epsilon=8.0, delta=1e-3),
         client_level(noise_multiplier=1.0),
     ],
 )
+@pytest.mark.slow
 def test_an_own_model_on_own_data_is_trained_recorded_and_resumed(level: Any, tmp_path: Path) -> None:
     wanted = experiment(privacy=level, training=Training(None))
     whole = run(wanted, tmp_path / "whole", data=federation(), model=network())

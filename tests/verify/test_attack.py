@@ -26,9 +26,7 @@ from kinfolk.verify.attack import Problem, at_least, at_most, attack, linear_sco
 from kinfolk.verify.covariance_mechanisms import WishartAsPublished
 
 PAIRS = [(name, level) for name, entry in REGISTRY.items() for level in entry.levels if level != "none"]
-FAST = [
-    pytest.param(*pair, marks=() if pair[0] in ("local", "mean_regularized") else pytest.mark.slow) for pair in PAIRS
-]
+FAST = [pytest.param(*pair, marks=() if pair[0] == "mean_regularized" else pytest.mark.slow) for pair in PAIRS]
 FAMILY = 1 - 1e-4 / (2 * len(PAIRS))
 
 
@@ -258,6 +256,7 @@ def test_the_command_refutes_published_wishart_noise(tmp_path: Path) -> None:
     ElementTree.parse(path)
 
 
+@pytest.mark.slow
 def test_the_command_attacks_everything_and_fails_when_a_claim_is_refuted() -> None:
     sound, broken = (replace(normal_problem(shift, 3.0), name=f"shift {shift}") for shift in (0.5, 4.0))
     for problems, passed in (([sound], True), ([sound, broken], False)):
