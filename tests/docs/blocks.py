@@ -82,7 +82,7 @@ def run_page(page: Path, folder: Path, patch: pytest.MonkeyPatch) -> int:
         elif block.kind == "python":
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
-                exec(compile(block.text, where, "exec"), names)
+                exec(compile(block.text, where, "exec", dont_inherit=True), names)
             printed = out.getvalue()
         elif block.kind == "toml":
             experiment = from_toml(block.text, Experiment)
