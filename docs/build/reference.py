@@ -28,6 +28,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "training.experiment": (),
         "training.loop": ("run", "resume"),
         "training.recipes": ("recommend",),
+        "training.simulate": (),
         "training.run_directory": ("Run", "open_run"),
         "estimators": (),
         "toml": (),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kinfolk.training.experiment import Engine, Experiment, ModelChoice, Phase, Training
     from kinfolk.training.loop import resume, run
     from kinfolk.training.recipes import recommend
+    from kinfolk.training.simulate import Simulation, SimulationState, simulate
 
 __version__ = "0.1.0"
 
@@ -41,8 +42,11 @@ _LATE = {
     "from_functions": "kinfolk.models",
     "recommend": "kinfolk.training.recipes",
     "register_dataset": "kinfolk.data.registry",
+    "Simulation": "kinfolk.training.simulate",
+    "SimulationState": "kinfolk.training.simulate",
     "resume": "kinfolk.training.loop",
     "run": "kinfolk.training.loop",
+    "simulate": "kinfolk.training.simulate",
 }
 
 __all__ = [
@@ -56,6 +60,8 @@ __all__ = [
     "PersonalizedRegressor",
     "Phase",
     "PrivacyLevel",
+    "Simulation",
+    "SimulationState",
     "Training",
     "client_level",
     "example_level",
@@ -69,6 +75,7 @@ __all__ = [
     "register_dataset",
     "resume",
     "run",
+    "simulate",
 ]
 
 

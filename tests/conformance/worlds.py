@@ -17,7 +17,8 @@ from kinfolk.accounting.calibrate import terms_for
 from kinfolk.algorithms import REGISTRY
 from kinfolk.data.federation import Federation, from_rows
 from kinfolk.engines.layout import lay_out
-from kinfolk.engines.resident import Clients, Plan, State, one_round, start
+from kinfolk.engines.loop import Loop
+from kinfolk.engines.resident import Clients, Plan, State
 from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
 from kinfolk.types import Algorithm
 
@@ -30,7 +31,6 @@ ROUNDS = 3
 BATCH = 4
 SIZES = (5, 6, 9, 14, 20)
 MODEL = models.linear(3)
-STEP = jax.jit(one_round, static_argnums=0)
 
 
 def quick_level(name: str) -> str:
@@ -58,11 +58,9 @@ class World:
     clients: Clients
 
     def run(self, state: State | None = None, begin: int = 0, end: int = ROUNDS, seed: int = 0) -> State:
-        """Round by round, compiled."""
-        now = start(self.plan, self.algorithm, jax.random.key(seed)) if state is None else state
-        for number in range(begin, end):
-            now = STEP(self.plan, self.algorithm, self.terms, self.clients, now, jnp.int32(number))
-        return now
+        """Some rounds, compiled, as a researcher's own loop has them."""
+        own = Loop(self.plan, self.algorithm, self.terms, self.clients)
+        return own.rounds(own.init(jax.random.key(seed)) if state is None else state, begin, end)
 
 
 def tiny_federation(seed: int = 3) -> Federation:

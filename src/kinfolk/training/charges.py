@@ -114,14 +114,19 @@ def _already_charged(ledger: Ledger, where: Run, chunk: Chunk) -> bool:
 
 def charge(job: Job, where: Run, ledger: Ledger, chunk: Chunk, released: bool) -> None:
     """Charges a chunk before it is computed. A simulation's repeated chunk has the same noise: charged once."""
-    bound = releases_per_round(job, chunk.phase)
-    for kind, counted in job.uses[chunk.phase].items():
+    require_bounded(job, chunk.phase)
+    if released or not _already_charged(ledger, where, chunk):
+        ledger.charge(lines_of(job, where, chunk, released))
+
+
+def require_bounded(job: Job, phase: int) -> None:
+    """Refuses a phase in whose rounds more releases were counted than the traced program makes."""
+    bound = releases_per_round(job, phase)
+    for kind, counted in job.uses[phase].items():
         if counted.max(initial=0) > bound.get(kind, 0):
             raise PrivacyError(
                 f"{kind}: {counted.max()} uses in a round, but the traced program makes {bound.get(kind, 0)}"
             )
-    if released or not _already_charged(ledger, where, chunk):
-        ledger.charge(lines_of(job, where, chunk, released))
 
 
 def require_charged(job: Job, where: Run, ledger: Ledger, done: int) -> None:

@@ -100,15 +100,21 @@ class Job:
         return {p: budget_of(level, p, int(n))[1] for p, n in zip(self.parties, sizes, strict=True)}
 
 
-def prepare(experiment: Experiment, given: GivenData | None = None, own_model: Model | None = None) -> Job:
+def prepare(
+    experiment: Experiment,
+    given: GivenData | None = None,
+    own_model: Model | None = None,
+    own_algorithms: tuple[Algorithm, ...] | None = None,
+) -> Job:
     """Loads data, counts releases on the program itself, calibrates the noise to them and checks the flow.
 
-    `given` and `own_model`: data and model, where they are objects and not only named by the experiment.
+    `given`, `own_model` and `own_algorithms` (one per phase): data, model and methods, where they are objects and not
+    only named by the experiment.
     """
     level, federations = experiment.privacy, federations_of(experiment, given)
     data = federations[0]
     model = model_for(experiment, data, own_model)
-    algorithms = tuple(build_algorithm(phase, level.level, data.ids) for phase in experiment.phases)
+    algorithms = own_algorithms or tuple(build_algorithm(p, level.level, data.ids) for p in experiment.phases)
     afterwards = build_afterwards(experiment)
     sizes, training = data.train.sizes, experiment.training
     if level.cohort is not None and level.cohort > len(sizes):

@@ -1,0 +1,166 @@
+"""A simulation whose loop is written by its user: `init` and `step`, with calibrated noise and the flow check behind.
+
+>>> from kinfolk import none
+>>> from kinfolk.data.sets.synthetic import synthetic_schools
+>>> sim = simulate(synthetic_schools(clients=3, least=8, most=9), "fedavg", none(), rounds=2)
+>>> state = sim.init(seed=0)
+>>> for _ in range(2):
+...     state = sim.step(state)
+>>> sim.evaluate(state)["error"].shape
+(3,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.core import Tracer
+
+from kinfolk import trees
+from kinfolk.accounting import composition
+from kinfolk.data.federation import Federation
+from kinfolk.engines.loop import Loop
+from kinfolk.engines.resident import State
+from kinfolk.privacy.levels import PrivacyLevel, example_level
+from kinfolk.privacy.release import PrivacyError
+from kinfolk.toml import ConfigError
+from kinfolk.training.build import as_array
+from kinfolk.training.charges import Chunk, lines_of, require_bounded, uses_of
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.training.prepare import Job, prepare
+from kinfolk.training.recipes import MODELS
+from kinfolk.training.run_directory import Run
+from kinfolk.types import Algorithm, Model, Params, Personal, Rows, Shared
+
+
+@trees.register
+@dataclass(frozen=True)
+class SimulationState:
+    """Where a simulation is; a tree of arrays, as JAX wants it."""
+
+    round: Array
+    """Rounds that lie behind it."""
+    inner: State
+    """The engine's own: shared and personal states, and the meters that count releases."""
+
+    @property
+    def shared(self) -> Shared:
+        """What is published."""
+        return self.inner.shared
+
+    @property
+    def personal(self) -> Personal:
+        """What stays with the clients, one row each."""
+        return self.inner.personal
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A method on data, made ready: releases are counted, noise is calibrated to them, and the program is checked.
+
+    Made by `simulate`. Its functions are pure and can be compiled, mapped over seeds or scanned over rounds.
+    """
+
+    rounds: int
+    """The most rounds that the noise was calibrated for."""
+    loop: Loop
+    """The rounds themselves, as the engine has them."""
+    tests: tuple[Rows, ...]
+    """The clients' test rows, in blocks."""
+    job: Job
+    """What was counted and calibrated."""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The clients, in the order of all arrays."""
+        return self.job.ids
+
+    def init(self, seed: int | Array) -> SimulationState:
+        """The state before the first round; `seed` decides weights, batches, cohorts and noise, as in `run`."""
+        return SimulationState(jnp.int32(0), self.loop.init(jax.random.key(seed, impl="threefry2x32")))
+
+    def step(self, state: SimulationState, rounds: int = 1) -> SimulationState:
+        """A `state` after one round more, or after `rounds`; never more in all than the noise was calibrated for."""
+        if not isinstance(state.round, Tracer) and int(state.round) + rounds > self.rounds:
+            raise PrivacyError(
+                f"round={int(state.round) + rounds} is more than rounds={self.rounds}, which the noise was calibrated "
+                "for: give simulate more rounds"
+            )
+        end = jnp.minimum(state.round + rounds, self.rounds)
+        return SimulationState(end, self.loop.rounds(state.inner, state.round, end))
+
+    def models(self, state: SimulationState) -> Params:
+        """The models that the clients of a `state` predict with, one row per client."""
+        return self.loop.models(state.inner)
+
+    def evaluate(self, state: SimulationState) -> dict[str, Array]:
+        """Every client's mean test loss and error (squared, or the share of wrong labels) in a `state`.
+
+        They are private: looking is free in a simulation only.
+        """
+        return self.loop.errors(self.tests, state.inner)
+
+    def epsilon(self, at: SimulationState | int | None = None) -> float:
+        """What the party that pays most has spent, simulated, at the `delta` of the privacy level; 0 without privacy.
+
+        `at`: a state, whose meters must have counted what is charged; or a number of rounds; None: all rounds.
+        """
+        return max(self.epsilons(at).values(), default=0.0)
+
+    def epsilons(self, at: SimulationState | int | None = None) -> dict[str, float]:
+        """The same, also with `at`, for every party: the clients at example level, the federation at client level."""
+        if isinstance(at, SimulationState):
+            self._require_counted(at)
+        rounds = self.rounds if at is None else int(at.round) if isinstance(at, SimulationState) else at
+        if not 0 <= rounds <= self.rounds:
+            raise ConfigError(f"rounds={rounds} must lie between 0 and the {self.rounds} that were planned")
+        found: dict[str, list[Any]] = {party: [] for party in self.job.parties}
+        for line in lines_of(self.job, Run(Path("simulation")), Chunk(0, 0, rounds, 0), False):
+            found[line.party].append((line.cost, line.uses))
+        deltas = self.job.deltas() if self.job.costs() else {}
+        return {party: composition.epsilon(found[party], delta) for party, delta in deltas.items()}
+
+    def _require_counted(self, state: SimulationState) -> None:
+        counted = uses_of(self.job, state.inner)
+        for kind, planned in self.job.uses[0].items():
+            if not (counted[kind] == planned[: int(state.round)].sum(axis=0)).all():
+                raise PrivacyError(f"{kind}: the meters of this state counted other uses than were planned for it")
+
+
+def simulate(
+    data: Federation,
+    method: str | Algorithm = "mean_regularized",
+    privacy: PrivacyLevel | None = None,
+    *,
+    rounds: int = 60,
+    model: Model | ModelChoice | None = None,
+    options: Mapping[str, Any] | None = None,
+    training: Training | None = None,
+) -> Simulation:
+    """A simulation to be run round by round: counts releases, calibrates noise, and refuses what leaks.
+
+    `data`: who takes part. `method`: a name in the registry, with `options`, or an algorithm of one's own (`types.py`
+    has its five functions), which the flow check follows like any other. `privacy`: the level, by default example
+    level with epsilon 3. `rounds`: how many there will be at most: the budget is divided among them. `model`: a `Model`
+    or a `ModelChoice`, by default a linear one for the data's outcome. `training`: the local work in a round.
+    """
+    level = example_level(epsilon=3.0) if privacy is None else privacy
+    named = isinstance(method, str)
+    if not named and options:
+        raise ConfigError("options are for a method by name: an algorithm of one's own has its numbers already")
+    phase = Phase(method if isinstance(method, str) else type(method).__name__, rounds, dict(options or {}))
+    choice = model if isinstance(model, ModelChoice) else ModelChoice(MODELS[data.outcome])
+    experiment = Experiment(seed=0, model=choice, training=training or Training(), privacy=level, phases=(phase,))
+    own_model = None if isinstance(model, ModelChoice) else model
+    job = prepare(experiment, data, own_model, None if isinstance(method, str) else (method,))
+    for check in job.checks:
+        check.require()
+    require_bounded(job, 0)
+    loop = Loop(job.plan, as_array(job.algorithms[0]), as_array(job.terms), trees.row(job.clients, 0))
+    return Simulation(rounds, loop, trees.row(job.tests, 0), job)
