@@ -5,7 +5,7 @@ take turns (the field says microbatches), a few at a time, and what loops carry 
 quicker together, and on an accelerator everything is. No result depends on it beyond rounding.
 
 What other files call: `repeat` (a client's local steps), `sum_of` and `squared_norm` (clipped contributions), `losses`
-and `rows_at` (batches of examples), and for engines `over`, `over_clients`, `at_places` and `loop`.
+and `rows_at` (batches of examples), and for engines `over`, `over_clients`, `over_cohort` and `loop`.
 """
 
 from __future__ import annotations
@@ -206,6 +206,27 @@ def over_clients(model: Model, function: Callable[..., Tree], present: Array, *r
     everyone = jnp.arange(present.shape[0], dtype=jnp.int32)
     one = lambda _, own: (function(*own), ())  # noqa: E731
     return at_places(model, [one], jnp.zeros_like(everyone), present, everyone, (), rows)[0]
+
+
+def over_cohort(
+    model: Model,
+    function: Callable[[int, Tree, Tree, Tree], tuple[Tree, Tree]],
+    steps: tuple[Array, int],
+    places: tuple[Array, Array],
+    rows: tuple[Tree, Tree, Tree],
+) -> tuple[Tree, Tree]:
+    """`function(most_steps, shared, kept, fixed)` of the clients in some places, as by `at_places`.
+
+    `steps`: every client's local steps, and the most of any. `places`: whether somebody sits in each, and who. `rows`:
+    what is the same for all, then clients' changing and fixed rows. Where clients take turns, those who take at most
+    half of the most steps have a loop of that length; what is the same for all is a vector outside of the loop, so that
+    vectors meet vectors there.
+    """
+    (own, most), (shared, kept, fixed) = steps, rows
+    limits, flat = sorted({-(-most // 2), most}), vectors(shared)
+    functions = [lambda kept, fixed, most=most: function(most, shaped(flat, shared), kept, fixed) for most in limits]
+    least = (own > limits[0]).astype(jnp.int32)
+    return at_places(model, functions, least, *places, kept, fixed)
 
 
 def at_places(

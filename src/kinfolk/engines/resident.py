@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.batching import at_places, loop, over, over_clients, rows_at, shaped, vectors
+from kinfolk.batching import loop, over, over_clients, over_cohort, rows_at
 from kinfolk.engines.cohorts import Cohort, draw_cohort
 from kinfolk.models import error
 from kinfolk.privacy.levels import Level, Terms
@@ -163,29 +163,21 @@ def _all_clients(
 def _gathered(
     plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, state: State, number: Array, cohort: Cohort
 ) -> tuple[Tree, Personal, Tree]:
-    """The cohort's rounds. What is computed in an empty place is thrown away.
-
-    Where clients take turns, those who take at most half of the most steps have a loop of that length.
-    """
+    """The cohort's rounds. What is computed in an empty place is thrown away."""
     assert cohort.index is not None
-    most = plan.most_steps[0]
-    limits = sorted({-(-most // 2), most})
     (rows,) = clients.blocks
-    flat = vectors(state.shared)  # back in shape inside the loop only, so that vectors meet vectors there
     kept = (state.personal, _counted(state.meters))
 
-    def of_client(most_steps: int, kept: Tree, fixed: Client) -> tuple[Tree, Tree]:
+    def of_client(most_steps: int, shared: Shared, kept: Tree, fixed: Client) -> tuple[Tree, Tree]:
         personal, counted = kept
         client = replace(fixed, personal=personal, meter=_with_counted(fixed.meter, counted))
-        shared = shaped(flat, state.shared)
         message, *kept = _client(plan.spec(most_steps), algorithm, shared, number, client, fixed.rows)
         return message, tuple(kept)
 
     fixed = replace(_without_examples(terms, clients, state), personal=(), rows=rows)
-    functions = [partial(of_client, limit) for limit in limits]
-    least = (clients.steps > limits[0]).astype(jnp.int32)
-    places = (least, cohort.present, cohort.index)
-    messages, (personal, counted) = at_places(plan.model, functions, *places, kept, fixed)
+    steps, places = (clients.steps, plan.most_steps[0]), (cohort.present, cohort.index)
+    found = over_cohort(plan.model, of_client, steps, places, (state.shared, kept, fixed))
+    messages, (personal, counted) = found
     return messages, personal, counted
 
 
