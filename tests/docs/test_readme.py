@@ -10,10 +10,15 @@ import pytest
 from kinfolk.cli import main
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
 
 
 @pytest.mark.parametrize("small", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_the_python_example_runs(
+@pytest.mark.parametrize(
+    "block", [pytest.param(BLOCKS[0], id="run"), pytest.param(BLOCKS[1], id="loop", marks=pytest.mark.slow)]
+)
+def test_the_python_examples_run(
+    block: str,
     small: bool,
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -23,7 +28,6 @@ def test_the_python_example_runs(
     if small:
         request.getfixturevalue("small_schools")
     monkeypatch.chdir(tmp_path)
-    (block,) = re.findall(r"```python\n(.*?)```", README, re.S)
     exec(compile(block, "README.md", "exec"), {})
     assert 2.9 < float(capsys.readouterr().out) <= 3
 
