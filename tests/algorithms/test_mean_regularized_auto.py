@@ -69,9 +69,9 @@ def strength(one: Job) -> float:
 def test_choosing_the_strength_costs_nothing(batch: int | None) -> None:
     data, level = federation(0.1), example_level(2.0, 1e-3)
     plain, auto = (job(data, phase, level, batch) for phase in (Phase("mean_regularized", 40), AUTO))
-    for kind, counted in plain.uses[0].items():
-        np.testing.assert_array_equal(counted, auto.uses[0][kind])
-    assert plain.costs() == auto.costs()
+    for kind, counted in plain.account.uses.items():
+        np.testing.assert_array_equal(counted, auto.account.uses[kind])
+    assert plain.account.costs() == auto.account.costs()
     assert plain.checks[0].client_releases == auto.checks[0].client_releases
     assert auto.checks[0].violations == ()
 
@@ -80,7 +80,7 @@ def test_ditto_pays_twice_as_before_and_not_more() -> None:
     data, level = federation(0.1), example_level(2.0, 1e-3)
     plain = job(data, Phase("ditto", 5), level)
     auto = job(data, Phase("ditto", 5, {"strength": "auto"}), level)
-    np.testing.assert_array_equal(plain.uses[0]["gradient"], auto.uses[0]["gradient"])
+    np.testing.assert_array_equal(plain.account.uses["gradient"], auto.account.uses["gradient"])
     assert auto.checks[0].violations == ()
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(trained(auto).personal))
 

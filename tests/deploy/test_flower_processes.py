@@ -203,8 +203,7 @@ def check_ledgers(silos: dict[str, Path], killed: str, bad_line: str, poor: str,
         else:
             assert charged == rounds
         program = read_silo(silos[name])
-        allowed = program.allowance()
-        assert allowed is not None
+        allowed = program.account.budgets()[name]
         found = silo_status(silos[name])
         assert found["epsilon"] <= allowed.epsilon * (1 + 1e-9)
         assert found["epsilon"] == composition.epsilon([(x.cost, x.uses) for x in lines], allowed.delta)

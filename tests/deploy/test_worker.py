@@ -206,7 +206,7 @@ def test_the_policy_and_not_the_study_sets_clip_noise_batches_and_rounds() -> No
     assert ours.rounds == 2
     assert ours.steps == 4
     assert float(ours.terms.data.sampling.rate) < float(theirs.terms.data.sampling.rate)
-    assert ours.allowance().epsilon == 1.0  # type: ignore[union-attr]
+    assert ours.account.budgets()["c"].epsilon == 1.0
 
 
 @pytest.mark.parametrize(
@@ -274,13 +274,14 @@ def test_the_noise_of_a_round_is_the_policys_whatever_rounds_are_asked_for(tmp_p
     """A schedule: each round has its own price, all together the budget; a server can skip rounds, not cheapen them."""
     study = study_of(**SCHEDULE)
     with worker_of(study, federation_of(), 2, tmp_path) as worker:
-        planned = [worker.program.costs(number)["gradient"] for number in range(3)]
+        account = worker.program.account
+        planned = [next(x.cost for x in account.lines("", range(n, n + 1)) if x.uses) for n in range(3)]
         assert planned[0].noise_multiplier > planned[1].noise_multiplier > planned[2].noise_multiplier
         assert worker.answer(request(study, 2)) != REFUSAL
         assert worker.answer(request(study, 0)) == worker.answer(request(study, 1)) == REFUSAL
         (line,) = read_lines(worker.folder / "ledger.jsonl")
         assert line.cost == planned[2]
-        steps, delta = worker.program.steps, worker.program.budget()[1]
+        steps, delta = worker.program.steps, account.deltas()[account.parties[0]]
     whole = composition.epsilon([(cost, steps) for cost in planned], delta)
     assert 1.95 < whole <= 2.0
     policy = replace(study.experiment.privacy, noise_multiplier=1.0)

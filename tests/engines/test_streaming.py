@@ -138,7 +138,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path, monkeyp
             raise KeyboardInterrupt
         streaming_backend.save(*arguments)
 
-    monkeypatch.setattr(backends, "STREAMED", replace(backends.STREAMED, save=dies))
+    monkeypatch.setattr(backends.Streaming, "save", staticmethod(dies))
     with pytest.raises(KeyboardInterrupt):
         loop.run(experiment("disk"), tmp_path / "broken")
     monkeypatch.undo()

@@ -15,7 +15,7 @@ from kinfolk import models, trees
 from kinfolk.accounting.composition import BudgetError, epsilon
 from kinfolk.data import registry
 from kinfolk.data.federation import Federation, from_rows
-from kinfolk.deploy.round_noise import fresh_meter, tape_shapes
+from kinfolk.deploy.round_account import round_meter
 from kinfolk.engines import resident
 from kinfolk.privacy import exact_noise
 from kinfolk.privacy.choice import NoisyMin
@@ -23,6 +23,7 @@ from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.privacy.gates import DataGate
 from kinfolk.privacy.levels import client_level, example_level
 from kinfolk.privacy.mechanisms import Cost, GaussianSum
+from kinfolk.privacy.noise_tape import fresh_keys
 from kinfolk.privacy.release import PrivacyError, Tape, new_meter
 from kinfolk.training import loop, prepare
 from kinfolk.training.build import as_sweep
@@ -119,8 +120,8 @@ def test_choosing_too_often_is_refused_with_what_would_do() -> None:
 
 def test_choices_are_free_at_client_level() -> None:
     job = prepare.prepare(experiment(privacy=client_level(5.0, 1e-2)), [clusters()])
-    assert set(job.costs()) == {"update", "mixture", "second_moment", "squares"}
-    assert job.uses[0]["update"].sum() == 30
+    assert set(job.account.costs()) == {"update", "mixture", "second_moment", "squares"}
+    assert job.account.uses["update"].sum() == 30
 
 
 def exact_choices(scores: np.ndarray, noise: float, runs: int, bound: float = 1.0) -> np.ndarray:
@@ -192,11 +193,17 @@ def test_the_noise_of_a_release_is_each_mechanism_own() -> None:
     """Drawn for a run, and for a round of a federation."""
     job = prepare.prepare(experiment(seed=None), [clusters()])
     state = resident.start_all(job.plan, as_sweep(job.algorithms[0]), jax.random.key(0)[None])
-    drawn = with_fresh_noise(job, state, 5, 0, 0, (0, 5)).meters.tape
-    mechanisms = {"choice": trees.row(job.terms.choice, 0), "gradient": trees.row(job.terms.data, 0)}
-    own = fresh_meter(
-        mechanisms, tape_shapes(("choice", "gradient"), {"choice": 1, "gradient": 400}, {"choice": 1, "gradient": 1})
+    drawn = with_fresh_noise(job, state, 5, range(5)).meters.tape
+    data, choice = (trees.row(part, slice(0, 1)) for part in job.terms.own)
+    first = {kind: counts[:, :1] for kind, counts in job.account.uses.items()}
+    one = replace(
+        job.account,
+        parties=job.ids[:1],
+        units=job.account.units[:1],
+        uses=first,
+        terms=replace(job.terms, data=data, choice=choice),
     )
+    own = round_meter(one, new_meter(fresh_keys(), one.level.kinds), {"choice": 1, "gradient": 400}, 0)
     assert drawn is not None
     assert own.tape is not None
     for tape in (drawn, own.tape):

@@ -72,7 +72,7 @@ def test_a_result_that_used_more_than_was_charged_is_not_taken(tmp_path: Path) -
         offload.merge(run.path, result)
     begun = json.loads((run.private / "run.json").read_text())
     run_directory.write_json(run.private / "run.json", {**begun, "job": job_file.digest(job)})
-    with pytest.raises(PrivacyError, match="used otherwise than charged"):
+    with pytest.raises(PrivacyError, match="other uses than the ledger was charged"):
         offload.merge(run.path, result)
     settings = run.public / "experiment.toml"
     settings.write_text(settings.read_text().replace("zero_out", "replace_one"))

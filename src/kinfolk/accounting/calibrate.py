@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -28,8 +28,45 @@ from kinfolk.privacy.mechanisms import (
     coin_rate,
 )
 
+Uses = dict[str, np.ndarray]
+"""For every kind of release, how often each party makes it in every round: (rounds, parties)."""
 SMALL_MODEL = 2000
 """Up to this many weights, computing on all rows of a client is cheaper than gathering a batch."""
+
+
+@dataclass(frozen=True)
+class Population:
+    """What calibration has to know about clients and their work: all of it public."""
+
+    ids: Sequence[str]
+    sizes: np.ndarray
+    """Training examples of each client."""
+    batch_size: int | None = None
+    weights_count: int = 0
+    """Weights of the model."""
+    shuffled: bool = False
+    """Batches are parts of shuffled passes, where nobody pays for them."""
+
+
+def draft(privacy: PrivacyLevel) -> PrivacyLevel:
+    """The level with some noise in place of its budget: what releases are counted under."""
+    if not privacy.level.private:
+        return privacy
+    return replace(privacy, epsilon=None, noise_multiplier=1.0, budgets={}, allow_large_delta=True)
+
+
+def calibrated(privacy: PrivacyLevel, who: Population, count: Callable[[Terms], Uses]) -> tuple[Terms, Uses]:
+    """The mechanisms of a run, calibrated to the releases that its program makes, and these counts.
+
+    `count` reads them off the program under draft terms, which differ from the final ones in numbers only.
+    """
+    nothing = {kind: np.zeros(len(who.ids), int) for kind in privacy.level.kinds}
+
+    def terms(privacy: PrivacyLevel, uses: Mapping[str, np.ndarray]) -> Terms:
+        return terms_for(privacy, who.ids, who.sizes, who.batch_size, uses, who.weights_count, who.shuffled)
+
+    uses = count(terms(draft(privacy), nothing))
+    return terms(privacy, uses), uses
 
 
 def terms_for(

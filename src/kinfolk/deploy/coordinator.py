@@ -18,25 +18,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from kinfolk.accounting.calibrate import budget_of
-from kinfolk.accounting.ledger import RELEASED, SIMULATED, Allowance, Ledger, LedgerError, Line
-from kinfolk.accounting.statement import Statement, statement, text
-from kinfolk.deploy.round_noise import fresh_key, fresh_meter, require_traced, tape_shapes
-from kinfolk.deploy.server_terms import count_server_uses, server_terms
+from kinfolk.accounting.ledger import Ledger, LedgerError
+from kinfolk.accounting.statement import Statement, text
+from kinfolk.deploy.round_account import NOTHING_TO_CHECK, checked_phase, round_meter
+from kinfolk.deploy.server_terms import server_account
 from kinfolk.deploy.silo_program import message_shape, row_shapes
 from kinfolk.deploy.study import Study
 from kinfolk.deploy.wire import WireError, pack, unpack
 from kinfolk.deploy.worker import VERSION
 from kinfolk.engines.cohorts import draw_cohort
-from kinfolk.privacy.exact_noise import check_grid
-from kinfolk.privacy.mechanisms import Mechanism
-from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
+from kinfolk.privacy.noise_tape import fresh_keys
+from kinfolk.privacy.release import Meter, PrivacyError, new_meter
 from kinfolk.rounds import Mail, RoundSpec, server_round
 from kinfolk.training import run_directory
-from kinfolk.training.prepare import SERVER
 from kinfolk.training.run_directory import Run
 from kinfolk.types import Tree
-from kinfolk.verify.round_check import RoundCheck, check_round
+from kinfolk.verify.round_check import RoundCheck
 
 run_server = jax.jit(server_round, static_argnums=0)
 LARGEST_VALUE = 1e6
@@ -65,14 +62,15 @@ class Coordinator:
                 "needs test keys; a real federation has neither"
             )
         self.study, self.test_keys = study, test_keys
-        self.terms = server_terms(study)
-        self.uses = count_server_uses(study, self.terms)
+        self.account = server_account(study, released=not test_keys)
+        if self.account.parties and not (test_keys or self.account.budgets()):
+            raise PrivacyError("a federation needs a budget: give epsilon (besides noise_multiplier)")
         self.checks = tuple(self._check(phase) for phase in range(len(study.algorithms)))
         self.ledger = Ledger(folder / "ledger.jsonl", wait=LETTING_GO)
         try:
             self.run, self.done, self._state = self._open(folder)
             if not any(line.run == self.run.name for line in self.ledger.lines):
-                self._require(range(self.done, study.experiment.rounds))
+                self.account.require(self.ledger, self.run.name, [range(self.done, study.experiment.rounds)])
         except LedgerError:
             shutil.rmtree(self.run.path)  # refused before anything was published
             self.close()
@@ -130,8 +128,8 @@ class Coordinator:
         if number and study.phase(number - 1) != phase:
             entry = study.algorithms[phase].init(jax.tree.map(jnp.asarray, self.shared), study.clients)
             self._state = {**self._state, "shared": entry, "entry": entry}
-        key = self._test_meter().coins if self.test_keys else fresh_key()
-        sampling = self.terms.inbox.sampling
+        key = self._test_meter().coins if self.test_keys else fresh_keys()
+        sampling = self.account.terms.inbox.sampling
         present = np.asarray(draw_cohort(sampling, key, jnp.int32(number), study.clients).present)
         sent = self.shared if phase == 0 else (self.shared, self._state["entry"])
         return Ask(number, tuple(np.flatnonzero(present).tolist()), self._pack("round", number, sent))
@@ -165,7 +163,9 @@ class Coordinator:
         if not study.level.server_pays:  # at client level this would tell who took part
             absent = [name for slot, name in enumerate(study.roster.clients) if not present[slot]]
             run_directory.append_json(self.run.private / "rounds.jsonl", {"round": number, "absent": absent})
-        self._charge(number)
+        this = range(number, number + 1)
+        self.account.require(self.ledger, self.run.name, [this])
+        self.account.charge(self.ledger, self.run.name, this)
         self._publish_round(number, *self._compute(number, phase, messages, present))
 
     def _read(self, answer: bytes | None, number: int, form: Tree) -> tuple[Tree] | None:
@@ -181,17 +181,14 @@ class Coordinator:
 
     def _compute(self, number: int, phase: int, messages: Tree, present: np.ndarray) -> tuple[Tree, Meter]:
         study, weights = self.study, jnp.asarray(self.study.weights())
-        inbox = self.terms.at(number).inbox
-        meter = self._test_meter() if self.test_keys else self._fresh_meter(phase, inbox)
-        before = {kind: int(count) for kind, count in meter.uses.items()}
+        inbox = self.account.terms.at(number).inbox
+        before = self._test_meter() if self.test_keys else self._fresh_meter(phase, number)
         messages, shared = jax.tree.map(jnp.asarray, (messages, self.shared))
         slots = jnp.arange(study.clients, dtype=jnp.int32)
-        mail = Mail(messages, weights, slots, jnp.asarray(present), meter, inbox, inbox.sampling.rate * weights)
+        mail = Mail(messages, weights, slots, jnp.asarray(present), before, inbox, inbox.sampling.rate * weights)
         spec = RoundSpec(study.model, study.level, 1, study.clients)
         shared, meter = run_server(spec, study.algorithms[phase], shared, mail, jnp.int32(number))
-        spent = {kind: int(count) - before[kind] for kind, count in meter.uses.items()}
-        if spent != {kind: int(counts[number]) for kind, counts in self.uses.items()}:
-            raise PrivacyError("the meter counted other uses than the ledger was charged; nothing is published")
+        self.account.require_metered(before.uses, meter.uses, range(number, number + 1))
         return shared, meter
 
     def _publish_round(self, number: int, shared: Tree, meter: Meter) -> None:
@@ -204,14 +201,8 @@ class Coordinator:
         self._publish(self.run, shared, self.done)
 
     def _publish(self, run: Run, shared: Tree, done: int) -> None:
-        if not self.study.level.private:
-            return
-        folder = run.public / "shared"
-        with run_directory.writing(folder):
-            folder.mkdir(exist_ok=True)
-        path = folder / f"{done:06d}.npz"
-        if not path.exists():
-            run_directory.write_tree(path, shared, round=np.int64(done))
+        if self.study.level.private:
+            run_directory.publish(run.public / "shared", done, shared, round=np.int64(done))
 
     def _test_meter(self) -> Meter:
         """The stream that simulation would use, gone on from the saved counts."""
@@ -219,97 +210,38 @@ class Coordinator:
         counts = {kind: jnp.int32(self._state["uses"][kind]) for kind in meter.uses}
         return replace(meter, uses=counts, draws=jnp.int32(self._state["draws"]), memory=self._memory)
 
-    def _fresh_meter(self, phase: int, inbox: Mechanism) -> Meter:
-        mechanisms = dict.fromkeys(self.study.level.inbox_kinds, inbox)
-        meter = fresh_meter(mechanisms, self._tape(self.checks[phase].sizes))
-        return replace(meter, memory=self._memory)
+    def _fresh_meter(self, phase: int, number: int) -> Meter:
+        meter = new_meter(fresh_keys(), self.study.level.inbox_kinds)
+        return replace(round_meter(self.account, meter, self.checks[phase].sizes, number), memory=self._memory)
 
     @property
     def _memory(self) -> Array:
         """Where adaptive clipping has got to: read off releases, so it is public, and outlives a restart."""
         return jnp.asarray(self._state["memory"], jnp.float32)
 
-    def _tape(self, sizes: Mapping[str, int]) -> Tape | None:
-        most = {kind: int(counts.max(initial=0)) for kind, counts in self.uses.items()}
-        return tape_shapes(self.study.level.inbox_kinds, sizes, most)
-
     def _check(self, phase: int) -> RoundCheck:
         """The flow check of the very program that publishes. At example level the server sees nothing private."""
         study = self.study
         if not study.level.server_pays:
-            return RoundCheck((), {}, {}, {}, "")
+            return NOTHING_TO_CHECK
         spec = RoundSpec(study.model, study.level, 1, study.clients)
-        arguments = (spec, study.algorithms[phase], self.terms, row_shapes(study, 2))
-        check = check_round(*arguments).require()
-        rounds = [number for number in range(study.experiment.rounds) if study.phase(number) == phase]
-        require_traced({kind: counts[rounds] for kind, counts in self.uses.items()}, check.server_releases)
-        if self.test_keys:
-            return check
-        check_grid(self.terms.inbox, study.clients)
-        return check_round(*arguments, tapes=(None, self._tape(check.sizes))).require()
-
-    def _lines(self, number: int) -> list[Line]:
-        inbox = self.terms.at(number).inbox
-        noise = SIMULATED if self.test_keys else RELEASED
-        return [
-            Line(
-                SERVER,
-                self.study.roster.name,
-                "client",
-                kind,
-                inbox.costs()[0],
-                int(counts[number]),
-                self.run.name,
-                (number, number + 1),
-                noise,
-            )
-            for kind, counts in self.uses.items()
-        ]
-
-    def _require(self, rounds: range) -> None:
-        """Refuses rounds that the federation's budget does not cover."""
-        if not self.study.level.server_pays:
-            return
-        epsilon, delta = budget_of(self.study.experiment.privacy, SERVER, self.study.clients)
-        if epsilon is None and not self.test_keys:
-            raise PrivacyError("a federation needs a budget: give epsilon (besides noise_multiplier)")
-        planned = [(x.run, x.cost, x.uses) for number in rounds for x in self._lines(number) if x.uses]
-        if epsilon is not None:
-            self.ledger.require(
-                self.study.roster.name, "client", {SERVER: planned}, {SERVER: Allowance(epsilon, delta)}
-            )
+        program = (spec, study.algorithms[phase], self.account.terms, row_shapes(study, 2))
+        return checked_phase(program, self.account, study.experiment.spans[phase])
 
     def affordable(self) -> bool:
         """Whether the budget covers the next round; after a crash, which is paid for twice, it may not."""
         try:
-            self._require(range(self.done, self.done + 1))
+            self.account.require(self.ledger, self.run.name, [range(self.done, self.done + 1)])
         except LedgerError:
             return False
         return True
 
-    def _charge(self, number: int) -> None:
-        if self.study.level.server_pays:
-            self._require(range(number, number + 1))
-            self.ledger.charge(self._lines(number))
-
     def finish(self) -> Statement:
         """Writes the last shared state and the statement: what is promised, and who keeps which account."""
         study, public = self.study, self.run.public
-        level, roster = study.experiment.privacy, study.roster
         if study.level.private:
             run_directory.write_tree(public / "shared.npz", self.shared)
-        lines = self.ledger.about(roster.name, "client", level.relation) if study.level.server_pays else []
-        deltas = {SERVER: budget_of(level, SERVER, study.clients)[1]} if study.level.server_pays else {}
-        result = statement(
-            level,
-            lines,
-            deltas,
-            data=roster.name,
-            noise=SIMULATED if self.test_keys else RELEASED,
-            program=[check.program for check in self.checks],
-            scaling="declared bounds",
-            scaling_is_private=True,
-        )
+        result = self.account.statement(self.ledger, self.run.name, program=[check.program for check in self.checks])
         result.update({"run": self.run.name, "rounds": self.done, "study": study.digest, "clients": study.clients})
         if study.level.clients_pay:
             result["epsilon"] = result["delta"] = None

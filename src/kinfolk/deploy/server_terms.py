@@ -1,8 +1,7 @@
-"""What stands at the server's inbox: calibrated to the releases that its program makes, counted without messages."""
+"""The server's account: what stands at its inbox, calibrated to the releases that its program makes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -11,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from kinfolk.accounting.calibrate import terms_for
+from kinfolk.accounting.account import Account
+from kinfolk.accounting.calibrate import Population, Uses, calibrated
 from kinfolk.deploy.silo_program import message_shape
 from kinfolk.deploy.study import Study
 from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
@@ -22,17 +22,15 @@ from kinfolk.training.build import as_array
 from kinfolk.types import Algorithm, Tree
 
 
-def server_terms(study: Study) -> Terms:
-    """The mechanism at the inbox, calibrated to the uses counted on the program; open data gates beside it."""
-    level, clients = study.experiment.privacy, study.clients
-    sizes = np.ones(clients, int)
-    if level.level.server_pays:
-        draft = replace(level, epsilon=None, noise_multiplier=1.0, allow_large_delta=True)
-        nothing = {kind: np.zeros(1, int) for kind in Level.CLIENT.inbox_kinds}
-        counts = count_server_uses(study, _one(terms_for(draft, study.roster.clients, sizes, None, nothing)))
-        uses = {kind: counts[kind][:, None] for kind in counts}
-        return _one(terms_for(level, study.roster.clients, sizes, None, uses))
-    return _one(terms_for(PrivacyLevel(Level.NONE, cohort=level.cohort), study.roster.clients, sizes, None, {}))
+def server_account(study: Study, released: bool) -> Account:
+    """The federation's account with the mechanism at the inbox; at other levels the server pays for nothing."""
+    asked, names = study.experiment.privacy, study.roster.clients
+    privacy = asked if asked.level.server_pays else PrivacyLevel(Level.NONE, cohort=asked.cohort)
+    who = Population(names, np.ones(len(names), int))
+    terms, uses = calibrated(privacy, who, lambda draft: count_server_uses(study, _one(draft)))
+    pays = privacy.level.server_pays
+    parties, units = (privacy.level.parties(names), tuple(privacy.level.units(who.sizes))) if pays else ((), ())
+    return Account(asked, study.roster.name, parties, units, _one(terms), uses, released)
 
 
 def _one(terms: Terms) -> Terms:
@@ -42,22 +40,22 @@ def _one(terms: Terms) -> Terms:
     return Terms(data, choice, *as_array((inbox, terms.noise_factors, terms.clip_factors)))
 
 
-def count_server_uses(study: Study, terms: Terms) -> dict[str, np.ndarray]:
+def count_server_uses(study: Study, terms: Terms) -> Uses:
     """Releases of every kind in every round at the inbox: read off the program, without any messages."""
     kinds, clients = study.level.inbox_kinds, study.clients
+    spec = RoundSpec(study.model, study.level, 1, clients)
+
+    def zeros(shapes: Tree) -> Tree:
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
     @partial(jax.jit, static_argnums=0)
     def count(phase: int, algorithm: Algorithm, inbox: Mechanism, number: Array) -> dict[str, Array]:
-        zeros: Callable[[Tree], Tree] = partial(jax.tree.map, lambda leaf: jnp.zeros(leaf.shape, leaf.dtype))
         messages = jax.tree.map(lambda leaf: jnp.zeros((clients, *leaf.shape), leaf.dtype), message_shape(study, phase))
         meter = replace(new_meter(jax.random.key(0), kinds), tape=Tape({}, "count"))
-        places = jnp.arange(clients, dtype=jnp.int32)
-        everybody = jnp.ones(clients, jnp.float32)
-        shared = zeros(study.shapes[phase])
+        places, everybody = jnp.arange(clients, dtype=jnp.int32), jnp.ones(clients, jnp.float32)
         mail = Mail(messages, everybody, places, everybody > 0, meter, inbox, everybody)
-        spec = RoundSpec(study.model, study.level, 1, clients)
-        return server_round(spec, algorithm, shared, mail, number)[1].uses
+        return server_round(spec, algorithm, zeros(study.shapes[phase]), mail, number)[1].uses
 
     phases = [study.phase(number) for number in range(study.experiment.rounds)] if kinds else []
     found = [count(p, study.algorithms[p], terms.inbox, jnp.int32(number)) for number, p in enumerate(phases)]
-    return {kind: np.array([int(counts[kind]) for counts in found]) for kind in kinds}
+    return {kind: np.array([int(counts[kind]) for counts in found])[:, None] for kind in kinds}

@@ -62,7 +62,7 @@ def opened(folder: Path, door: Path | None = None) -> Iterator[tuple[Worker, soc
 def warm_up(program: Program) -> None:
     """Compiles the first phase beforehand; what it computes is thrown away, so nothing is released."""
     shared = program.study.first()
-    program.compute(0, shared, program.begin(0, shared), program.meter(0, dict.fromkeys(program.uses, 0), 0))
+    program.compute(0, shared, program.begin(0, shared), program.meter(0, dict.fromkeys(program.account.uses, 0), 0))
 
 
 @contextmanager

@@ -10,22 +10,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from kinfolk import trees
-from kinfolk.accounting.calibrate import budget_of, check_deltas, terms_for
-from kinfolk.accounting.ledger import Allowance
+from kinfolk.accounting.account import Account
+from kinfolk.accounting.calibrate import Population, Uses, calibrated, check_deltas
 from kinfolk.deploy.policy import Policy, require_compatible
-from kinfolk.deploy.round_noise import fresh_meter, require_traced, tape_shapes
+from kinfolk.deploy.round_account import NOTHING_TO_CHECK, checked_phase, round_meter
 from kinfolk.deploy.study import Study
 from kinfolk.engines.layout import local_steps
 from kinfolk.privacy.choice import Chooser, ExactMin
-from kinfolk.privacy.exact_noise import check_grid
-from kinfolk.privacy.gates import CHOICE, GRADIENT
 from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
-from kinfolk.privacy.mechanisms import Cost, ExactSum, Mechanism, Sampling
+from kinfolk.privacy.mechanisms import ExactSum, Mechanism, Sampling
+from kinfolk.privacy.noise_tape import fresh_keys
 from kinfolk.privacy.release import Meter, Tape, new_meter
 from kinfolk.rounds import Client, RoundSpec, client_round, data_gate
 from kinfolk.training.build import as_array
 from kinfolk.types import Algorithm, Rows, Tree
-from kinfolk.verify.round_check import RoundCheck, check_round
+from kinfolk.verify.round_check import RoundCheck
 
 run_client = jax.jit(client_round, static_argnums=0)
 
@@ -37,12 +36,15 @@ class Program:
     study: Study
     policy: Policy
     rows: Rows
-    terms: Terms
-    """What stands at the silo's data gate, round by round."""
-    uses: dict[str, np.ndarray]
-    """Releases of each kind in each round, counted on the program itself."""
+    account: Account
+    """The silo's own: empty where it pays for nothing, at client level."""
     checks: tuple[RoundCheck, ...]
     """The flow check of every phase."""
+
+    @property
+    def terms(self) -> Terms:
+        """What stands at the silo's data gate, round by round."""
+        return self.account.terms
 
     @property
     def slot(self) -> int:
@@ -61,21 +63,6 @@ class Program:
         """Rounds of a run that the silo serves."""
         return min(self.policy.rounds, self.study.experiment.rounds)
 
-    def costs(self, number: int) -> dict[str, Cost]:
-        """What one release of each kind costs in a round."""
-        if not self.study.level.clients_pay:
-            return {}
-        data, choice = self.terms.at(number).own
-        return {GRADIENT: data.costs()[0], CHOICE: choice.costs()[0]}
-
-    def allowance(self) -> Allowance | None:
-        """What the silo may spend; none where noise was given instead of a budget (tests only)."""
-        epsilon, delta = self.budget()
-        return None if epsilon is None else Allowance(epsilon, delta)
-
-    def budget(self) -> tuple[float | None, float]:
-        return budget_of(self.policy.privacy, self.policy.client, self.size)
-
     def personal_shape(self, phase: int) -> Tree:
         slot = jax.ShapeDtypeStruct((), jnp.int32)
         return jax.eval_shape(self.study.algorithms[phase].init_client, self.study.shapes[phase], slot)
@@ -87,17 +74,12 @@ class Program:
     def meter(self, number: int, uses: dict[str, int], draws: int) -> Meter:
         """Fresh keys and noise for a round; in a test, the stream of simulation, gone on from these counts."""
         kinds = self.study.level.data_kinds
-        if not self.policy.test_keys:
-            terms = self.terms.at(number)
-            mechanisms = {kind: terms.choice if kind == CHOICE else terms.data for kind in kinds}
-            return fresh_meter(mechanisms, self._tape(self.study.phase(number)))
+        if self.account.released:
+            sizes = self.checks[self.study.phase(number)].sizes
+            return round_meter(self.account, new_meter(fresh_keys(), kinds), sizes, number)
         stream = jax.random.fold_in(jax.random.fold_in(self.study.key, 1), self.slot)
         counts = {kind: jnp.int32(uses[kind]) for kind in kinds}
         return replace(new_meter(stream, kinds), uses=counts, draws=jnp.int32(draws))
-
-    def _tape(self, phase: int) -> Tape | None:
-        most = {kind: int(counts.max(initial=0)) for kind, counts in self.uses.items()}
-        return tape_shapes(self.study.level.data_kinds, self.checks[phase].sizes, most)
 
     def compute(self, number: int, shared: Tree, personal: Tree, meter: Meter) -> tuple[Tree, Tree, Meter]:
         """The silo's part of a round: message, personal state, meter."""
@@ -155,51 +137,30 @@ def _steps(policy: Policy, size: int) -> int:
 def prepare_silo(study: Study, policy: Policy, rows: Rows) -> Program:
     """Checks the policy, counts releases on the program, calibrates the noise to them and checks the flow."""
     require_compatible(policy, study)
-    size = int(rows.mask.shape[0])
-    level = policy.privacy
-    if level.level.clients_pay:
-        check_deltas(level, (policy.client,), np.array([size]))
-    draft = _terms(study, policy, size, None)
-    rounds = min(policy.rounds, study.experiment.rounds)
-    uses = _count(study, policy, draft.own, rounds, _steps(policy, size))
-    terms = _terms(study, policy, size, uses)
-    program = Program(study, policy, rows, terms, uses, ())
-    checks = tuple(_check(program, phase) for phase in range(len(study.algorithms)))
-    if level.level.clients_pay:
-        for phase, check in enumerate(checks):
-            require_traced(_of_phase(program, phase), check.client_releases)
-        if not policy.test_keys:
-            for mechanism in (terms.data, *((terms.choice,) if uses[CHOICE].any() else ())):
-                check_grid(mechanism, size)
-    return replace(program, checks=checks)
-
-
-def _of_phase(program: Program, phase: int) -> dict[str, np.ndarray]:
-    """Releases in the rounds of one phase."""
-    rounds = [number for number in range(program.rounds) if program.study.phase(number) == phase]
-    return {kind: counts[rounds] for kind, counts in program.uses.items()}
-
-
-def _terms(study: Study, policy: Policy, size: int, uses: dict[str, np.ndarray] | None) -> Terms:
-    """The mechanisms at this silo's data gate. Without counts: some noise, for counting only."""
-    level = policy.privacy if policy.privacy.level.clients_pay else PrivacyLevel(Level.NONE)
-    if level.level.clients_pay and uses is None:
-        level = PrivacyLevel(Level.EXAMPLE, noise_multiplier=1.0, allow_large_delta=True)
-    counts = {kind: np.zeros(1, int) if uses is None else uses[kind][:, None] for kind in level.level.data_kinds}
+    size, own = int(rows.mask.shape[0]), policy.training
+    privacy = policy.privacy if policy.privacy.level.clients_pay else PrivacyLevel(Level.NONE)
+    check_deltas(privacy, (policy.client,), np.array([size]))
     weights = trees.size(jax.eval_shape(study.model.init, study.key))
-    own = policy.training
-    shuffled = own.batches == "shuffled"
-    terms = terms_for(level, (policy.client,), np.array([size]), own.batch_size, counts, weights, shuffled)
+    who = Population((policy.client,), np.array([size]), own.batch_size, weights, own.batches == "shuffled")
+    rounds = min(policy.rounds, study.experiment.rounds)
+    terms, uses = calibrated(privacy, who, lambda draft: _count(study, policy, _one(draft).own, rounds, size))
+    account = Account(
+        privacy, policy.data.name, (policy.client,), (size,), _one(terms), uses, released=not policy.test_keys
+    )
+    program = Program(study, policy, rows, account, ())
+    return replace(program, checks=tuple(_check(program, phase) for phase in range(len(study.algorithms))))
+
+
+def _one(terms: Terms) -> Terms:
+    """The terms of the only client there is, with everybody's inbox open."""
     data, choice = as_array(jax.tree.map(lambda leaf: leaf[0], terms.own))
     everybody = ExactSum(Sampling(jnp.float32(1)), sampled_here=False)
     return Terms(data, choice, everybody, *as_array((terms.noise_factors, terms.clip_factors)))
 
 
-def _count(
-    study: Study, policy: Policy, own: tuple[Mechanism, Chooser], rounds: int, steps: int
-) -> dict[str, np.ndarray]:
+def _count(study: Study, policy: Policy, own: tuple[Mechanism, Chooser], rounds: int, size: int) -> Uses:
     """Releases of every kind in every round: read off the program, without any data."""
-    kinds = study.level.data_kinds
+    kinds, steps = study.level.data_kinds, _steps(policy, size)
     slot = jnp.int32(study.roster.clients.index(policy.client))
 
     def zeros(shapes: Tree) -> Tree:
@@ -216,19 +177,14 @@ def _count(
 
     phases = [study.phase(number) for number in range(rounds)]
     found = [count(p, study.algorithms[p], own, jnp.int32(number)) for number, p in enumerate(phases)]
-    return {kind: np.array([int(counts[kind]) for counts in found]) for kind in kinds}
+    return {kind: np.array([int(counts[kind]) for counts in found])[:, None] for kind in kinds}
 
 
 def _check(program: Program, phase: int) -> RoundCheck:
     """The flow check of the very program that this silo runs."""
     study = program.study
+    if not study.level.clients_pay:  # messages go to a trusted aggregator, which checks its own part
+        return NOTHING_TO_CHECK
     rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), program.rows)
     arguments = (program.spec, study.algorithms[phase], program.terms, rows)
-    if not study.level.clients_pay:  # messages go to a trusted aggregator, which checks its own part
-        return RoundCheck((), {}, {}, {}, "")
-    check = check_round(*arguments).require()
-    if program.policy.test_keys:
-        return check
-    most = {kind: int(counts.max(initial=0)) for kind, counts in program.uses.items()}
-    tape = tape_shapes(study.level.data_kinds, check.sizes, most)
-    return check_round(*arguments, tapes=(tape, None)).require()
+    return checked_phase(arguments, program.account, study.experiment.spans[phase])

@@ -30,7 +30,7 @@ class Kept:
 
 def path_of(folder: Path, number: int) -> Path:
     """Where a round is kept."""
-    return folder / f"{number:06d}.npz"
+    return run_directory.published(folder, number)
 
 
 def last_round(folder: Path) -> int | None:
@@ -46,13 +46,9 @@ def sent(program: Program, folder: Path, number: int) -> Tree:
 
 def store(folder: Path, number: int, message: Tree, kept: Kept) -> None:
     """Writes a round, whole or not at all."""
-    with run_directory.writing(folder):
-        folder.mkdir(exist_ok=True)
     counts = {f"uses_{kind}": np.int64(count) for kind, count in kept.uses.items()}
     tree = {"message": message, "personal": kept.personal, "tail": kept.tail}
-    run_directory.write_tree(
-        path_of(folder, number), tree, draws=np.int64(kept.draws), seen=np.int64(kept.seen), **counts
-    )
+    run_directory.publish(folder, number, tree, draws=np.int64(kept.draws), seen=np.int64(kept.seen), **counts)
 
 
 def before(program: Program, folder: Path, phase: int, entry: Tree) -> Kept:

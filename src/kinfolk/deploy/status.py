@@ -17,8 +17,7 @@ from kinfolk.deploy.server import last_run
 from kinfolk.deploy.silo import state_of
 from kinfolk.deploy.silo_table import read_table
 from kinfolk.deploy.study import read_study
-from kinfolk.privacy.levels import PrivacyLevel
-from kinfolk.training.prepare import SERVER
+from kinfolk.privacy.levels import FEDERATION, PrivacyLevel
 
 
 def status(folder: Path) -> dict[str, Any]:
@@ -62,8 +61,8 @@ def server_status(folder: Path) -> dict[str, Any]:
         "ended": run is not None and run.done(),
     }
     if level.level.server_pays:
-        delta = budget_of(level, SERVER, study.clients)[1]
-        found |= _account(folder / "runs" / "ledger.jsonl", level, SERVER, study.roster.name, delta)
+        delta = budget_of(level, FEDERATION, study.clients)[1]
+        found |= _account(folder / "runs" / "ledger.jsonl", level, FEDERATION, study.roster.name, delta)
     return found
 
 

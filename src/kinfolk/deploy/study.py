@@ -7,7 +7,6 @@ a message: not the method, not its numbers, not how many rounds there are.
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -107,17 +106,13 @@ class Study:
 
     def phase(self, number: int) -> int:
         """The phase that a round belongs to."""
-        for index, phase in enumerate(self.experiment.phases):
-            number -= phase.rounds
-            if number < 0:
-                return index
-        return len(self.experiment.phases) - 1
+        found = (index for index, span in enumerate(self.experiment.spans) if number in span)
+        return next(found, len(self.experiment.phases) - 1)
 
     @property
     def tail_from(self) -> int | None:
         """The first round whose model counts in a silo's tail average; None: its model is the last one."""
-        rounds, tail = self.experiment.rounds, self.experiment.training.tail
-        return rounds - math.ceil(tail * rounds) if tail else None
+        return self.experiment.tail_from
 
     @cached_property
     def afterwards(self) -> Afterwards | None:

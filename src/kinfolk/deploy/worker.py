@@ -16,13 +16,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from kinfolk.accounting.ledger import RELEASED, SIMULATED, Ledger, LedgerError, Line
-from kinfolk.accounting.statement import statement, text
+from kinfolk.accounting.ledger import Ledger, LedgerError
+from kinfolk.accounting.statement import text
 from kinfolk.deploy import silo_state
 from kinfolk.deploy.message_relay import REFUSAL
 from kinfolk.deploy.silo_program import Program
 from kinfolk.deploy.wire import LONGEST_HEADER, RECEIPT, WireError, pack, read_header, size_of, unpack
-from kinfolk.privacy.release import PrivacyError
 from kinfolk.training import run_directory
 from kinfolk.types import Tree
 
@@ -131,14 +130,12 @@ class Worker:
         if last is not None and last > number:
             raise Refused(f"round {number} of {run} is over: round {last} was served")
         own = silo_state.after_round(program, silo_state.before(program, folder, phase, entry), number - 1, shared)
-        lines = self._lines(run, number)
-        self._charge(lines, run)
-        meter = program.meter(number, own.uses, own.draws)
-        start = {kind: int(count) for kind, count in meter.uses.items()}
-        message, personal, meter = program.compute(number, shared, own.personal, meter)
-        spent = {kind: int(count) - start[kind] for kind, count in meter.uses.items()}
-        if spent != {kind: int(counts[number]) for kind, counts in program.uses.items()}:
-            raise PrivacyError("the meter counted other uses than the ledger was charged; nothing is sent")
+        account, this = program.account, range(number, number + 1)
+        account.require(self.ledger, run, [this])
+        account.charge(self.ledger, run, this)
+        before = program.meter(number, own.uses, own.draws)
+        message, personal, meter = program.compute(number, shared, own.personal, before)
+        account.require_metered(before.uses, meter.uses, this)
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((message, personal))):
             raise Refused("the result is not finite")
         silo_state.store(folder, number, message, silo_state.with_round(own, personal, meter))
@@ -147,32 +144,6 @@ class Worker:
     def _packed(self, run: str, number: int, message: Tree) -> bytes:
         study = self.program.study.digest
         return pack({"version": VERSION, "study": study, "run": run, "round": number}, message)
-
-    def _lines(self, run: str, number: int) -> list[Line]:
-        program, policy = self.program, self.program.policy
-        noise = SIMULATED if policy.test_keys else RELEASED
-        return [
-            Line(
-                policy.client,
-                policy.data.name,
-                program.study.level,
-                kind,
-                cost,
-                int(program.uses[kind][number]),
-                run,
-                (number, number + 1),
-                noise,
-            )
-            for kind, cost in program.costs(number).items()
-        ]
-
-    def _charge(self, lines: list[Line], run: str) -> None:
-        """On disk before anything is computed, or refused."""
-        policy, allowed = self.program.policy, self.program.allowance()
-        if allowed is not None and lines:
-            planned = {policy.client: [(run, line.cost, line.uses) for line in lines if line.uses]}
-            self.ledger.require(policy.data.name, lines[0].unit, planned, {policy.client: allowed})
-        self.ledger.charge(lines)
 
     def _finish(self, folder: Path, number: int, phase: int, shared: Tree) -> None:
         """Keeps the last shared state and the silo's model. Nothing is released, so nothing is paid."""
@@ -192,18 +163,9 @@ class Worker:
 
     def _state_privacy(self, folder: Path) -> None:
         """The silo's own statement, from its own ledger; at client level the account is the aggregator's."""
-        policy, level = self.program.policy, self.program.policy.privacy
-        if not level.level.clients_pay:
+        program, account = self.program, self.program.account
+        if not account.level.private:
             return
-        result = statement(
-            level,
-            self.ledger.about(policy.data.name, level.level, level.relation),
-            {policy.client: self.program.budget()[1]},
-            data=policy.data.name,
-            noise=SIMULATED if policy.test_keys else RELEASED,
-            program=[check.program for check in self.program.checks],
-            scaling="declared bounds",
-            scaling_is_private=True,
-        )
+        result = account.statement(self.ledger, folder.name, program=[check.program for check in program.checks])
         run_directory.write_text(folder / "statement.txt", text(result))
         run_directory.write_json(folder / "statement.json", result)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,65 +11,91 @@ import numpy as np
 from kinfolk import trees
 from kinfolk.engines import resident
 from kinfolk.engines.resident import State
+from kinfolk.engines.streaming import Streamed
 from kinfolk.training import checkpoints, run_directory, streaming_backend
 from kinfolk.training.build import as_sweep
 from kinfolk.training.charges import Chunk
 from kinfolk.training.evaluate import measure
 from kinfolk.training.prepare import Job
+from kinfolk.training.run_directory import Run
 from kinfolk.types import Tree
 
 
-@dataclass(frozen=True)
-class Way:
+class Backend(Protocol):
     """What training asks of an engine. States are the engine's own, with `shared`, `meters` and `server` in them."""
 
-    start: Callable[..., tuple[Tree, int, int]]
-    """`start(job, where)`: the state to go on from, rounds behind it, its phase."""
-    enter: Callable[..., Tree]
-    """`enter(job, where, phase, state)`: the state at the beginning of a phase."""
-    advance: Callable[..., Tree]
-    """`advance(job, chunk, state)`: the state after a chunk of rounds."""
-    save: Callable[..., None]
-    """`save(job, where, state, done)`: a checkpoint, then what is published."""
-    measure: Callable[..., dict[str, np.ndarray]]
-    """`measure(job, phase, state, everybody)`: test errors per client."""
-    write_models: Callable[..., None]
-    """`write_models(job, path, phase, state)`"""
-    tidy: Callable[[Tree], None]
-    """Removes what a finished run does not need."""
+    def start(self, job: Job, where: Run) -> tuple[Tree, int, int]:
+        """The state to go on from, rounds behind it, its phase."""
+        ...
+
+    def enter(self, job: Job, where: Run, phase: int, state: Tree) -> Tree:
+        """The state at the beginning of a phase."""
+        ...
+
+    def advance(self, job: Job, chunk: Chunk, state: Tree) -> Tree:
+        """The state after a chunk of rounds."""
+        ...
+
+    def save(self, job: Job, where: Run, state: Tree, done: int) -> None:
+        """A checkpoint, then what is published."""
+        ...
+
+    def measure(self, job: Job, phase: int, state: Tree, everybody: bool) -> dict[str, np.ndarray]:
+        """Test errors per client: of everybody, or of enough to watch."""
+        ...
+
+    def write_models(self, job: Job, path: Path, phase: int, state: Tree) -> None:
+        """All clients' models, in one file."""
+        ...
+
+    def tidy(self, state: Tree) -> None:
+        """Removes what a finished run does not need."""
+        ...
 
 
-def _advance(job: Job, chunk: Chunk, state: State) -> State:
-    algorithm, terms = as_sweep(job.algorithms[chunk.phase]), as_sweep(job.terms)
-    rounds = (jnp.int32(chunk.begin), jnp.int32(chunk.end))
-    return resident.run_rounds(job.plan, algorithm, terms, job.clients, state, *rounds)
+class Resident:
+    """All clients in one compiled program."""
+
+    def start(self, job: Job, where: Run) -> tuple[State, int, int]:
+        return checkpoints.start(job, where)
+
+    def enter(self, job: Job, where: Run, phase: int, state: State) -> State:
+        return resident.enter_phase(job.plan, as_sweep(job.algorithms[phase]), state)
+
+    def advance(self, job: Job, chunk: Chunk, state: State) -> State:
+        algorithm, terms = as_sweep(job.algorithms[chunk.phase]), as_sweep(job.terms)
+        rounds = (jnp.int32(chunk.begin), jnp.int32(chunk.end))
+        return resident.run_rounds(job.plan, algorithm, terms, job.clients, state, *rounds)
+
+    def save(self, job: Job, where: Run, state: State, done: int) -> None:
+        checkpoints.save(job, where, state, done)
+
+    def measure(self, job: Job, phase: int, state: State, everybody: bool) -> dict[str, np.ndarray]:
+        return measure(job, phase, state)
+
+    def write_models(self, job: Job, path: Path, phase: int, state: State) -> None:
+        algorithm = trees.row(as_sweep(job.algorithms[phase]), 0)
+        models = resident.final_models(algorithm, trees.row(state, (0, 0)))
+        run_directory.write_tree(path, models, ids=np.array(job.ids))
+
+    def tidy(self, state: State) -> None:
+        pass
 
 
-def _write_models(job: Job, path: Path, phase: int, state: State) -> None:
-    algorithm = trees.row(as_sweep(job.algorithms[phase]), 0)
-    run_directory.write_tree(path, resident.final_models(algorithm, trees.row(state, (0, 0))), ids=np.array(job.ids))
+class Streaming:
+    """Only a round's cohort in the program; all other clients in a store."""
+
+    start = staticmethod(streaming_backend.start)
+    enter = staticmethod(streaming_backend.enter)
+    advance = staticmethod(streaming_backend.advance)
+    save = staticmethod(streaming_backend.save)
+    measure = staticmethod(streaming_backend.measure)
+    write_models = staticmethod(streaming_backend.write_models)
+
+    def tidy(self, state: Streamed) -> None:
+        state.store.remove()
 
 
-RESIDENT = Way(
-    checkpoints.start,
-    lambda job, where, phase, state: resident.enter_phase(job.plan, as_sweep(job.algorithms[phase]), state),
-    _advance,
-    checkpoints.save,
-    lambda job, phase, state, everybody: measure(job, phase, state),
-    _write_models,
-    lambda state: None,
-)
-STREAMED = Way(
-    streaming_backend.start,
-    streaming_backend.enter,
-    streaming_backend.advance,
-    streaming_backend.save,
-    streaming_backend.measure,
-    streaming_backend.write_models,
-    lambda state: state.store.remove(),
-)
-
-
-def way_of(job: Job) -> Way:
+def backend_of(job: Job) -> Backend:
     """The engine that an experiment asks for."""
-    return RESIDENT if job.experiment.engine.store == "device" else STREAMED
+    return Resident() if job.experiment.engine.store == "device" else Streaming()

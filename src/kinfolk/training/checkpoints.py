@@ -65,11 +65,6 @@ def save(job: Job, where: Run, state: State, done: int) -> None:
 
 
 def publish(job: Job, where: Run, state: Tree, done: int) -> None:
-    if not job.plan.level.private:
-        return
-    folder = where.public / "shared"
-    with run_directory.writing(folder):
-        folder.mkdir(exist_ok=True)
-    path = folder / f"{done:06d}.npz"
-    if not path.exists():
-        run_directory.write_tree(path, state.shared, round=np.int64(done))
+    """The shared state after so many rounds, for everybody to read; where nothing is private, nothing is published."""
+    if job.plan.level.private:
+        run_directory.publish(where.public / "shared", done, state.shared, round=np.int64(done))

@@ -6,6 +6,8 @@ seed = 1
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -143,6 +145,17 @@ class Experiment:
     def rounds(self) -> int:
         """Rounds of all phases together."""
         return sum(phase.rounds for phase in self.phases)
+
+    @property
+    def spans(self) -> tuple[range, ...]:
+        """The rounds of each phase, by their numbers in the run."""
+        ends = itertools.accumulate((phase.rounds for phase in self.phases), initial=0)
+        return tuple(range(begin, end) for begin, end in itertools.pairwise(ends))
+
+    @property
+    def tail_from(self) -> int | None:
+        """The first round whose models count in the tail average; None: a client's model is the last one."""
+        return self.rounds - math.ceil(self.training.tail * self.rounds) if self.training.tail else None
 
 
 def load(path: Path) -> Experiment:

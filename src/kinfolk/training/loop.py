@@ -11,29 +11,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from kinfolk import trees
-from kinfolk.accounting.ledger import RELEASED, SIMULATED, Ledger, LedgerError
-from kinfolk.accounting.statement import statement, text
+from kinfolk.accounting.account import Preparation
+from kinfolk.accounting.ledger import Ledger, LedgerError
+from kinfolk.accounting.statement import text
 from kinfolk.engines import resident
 from kinfolk.engines.client_store import StoreError
 from kinfolk.engines.resident import State
 from kinfolk.personalize.self_select import SelfSelect
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.training import inputs, run_directory, tracking
-from kinfolk.training.backends import Way, way_of
+from kinfolk.training.backends import Backend, backend_of
 from kinfolk.training.build import as_array, as_sweep
-from kinfolk.training.charges import (
-    Chunk,
-    affordable,
-    charge,
-    chunk_rounds,
-    chunks_of,
-    require_charged,
-    uses_of,
-)
+from kinfolk.training.charges import Chunk, affordable, charge, chunk_rounds, chunks_of, uses_of
 from kinfolk.training.evaluate import gains, measure, summary
 from kinfolk.training.experiment import Experiment
 from kinfolk.training.inputs import GivenData
-from kinfolk.training.noise_tape import checked_for_release, with_fresh_noise
+from kinfolk.training.noise_tape import checked_for_release, with_fresh_noise, without_noise
 from kinfolk.training.prepare import Job, prepare
 from kinfolk.training.run_directory import Run
 from kinfolk.types import Afterwards, Model, Tree
@@ -169,25 +162,25 @@ def refuse_bad_release(job: Job) -> None:
 
 
 def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None, track: Sequence[str]) -> Run:
-    released, way = job.experiment.seed is None, way_of(job)
-    if released:
+    account, backend = job.account, backend_of(job)
+    if account.released:
         job = checked_for_release(job, chunk_rounds(job))
-    for check in job.checks:
-        check.require()
+    job.require_checked()
     with Ledger(ledger_path) as ledger, tracking.tracking(track, job.experiment, where.private) as log:
-        state, done, phase = way.start(job, where)
-        if released:
-            require_charged(job, where, ledger, done)
-        for chunk in affordable(job, where, ledger, list(chunks_of(job, done)), released):
+        state, done, phase = backend.start(job, where)
+        if account.released:
+            behind = [chunk.rounds for chunk in chunks_of(job, 0) if chunk.end <= done]
+            account.require_charged(ledger, where.name, behind)
+        for chunk in affordable(job, where.name, ledger, list(chunks_of(job, done))):
             if chunk.phase != phase:
-                state = way.enter(job, where, chunk.phase, state)
+                state = backend.enter(job, where, chunk.phase, state)
                 phase = chunk.phase
-            charge(job, where, ledger, chunk, released)
-            state, described = _compute(job, chunk, state, released, way)
+            charge(job, where.name, ledger, chunk)
+            state, described = _compute(job, chunk, state, backend)
             done = chunk.end
-            way.save(job, where, state, done)
+            backend.save(job, where, state, done)
             _write_down(job, where, described)
-            numbers = summary(way.measure(job, phase, state, everybody=False))
+            numbers = summary(backend.measure(job, phase, state, everybody=False))
             run_directory.append_json(where.private / "metrics.jsonl", {"round": done, **numbers})
             if progress or track:
                 numbers |= _spent(job, ledger)
@@ -219,41 +212,32 @@ def _personalise(job: Job, where: Run, phase: int, state: State) -> State:
 
 def _spent(job: Job, ledger: Ledger) -> dict[str, float]:
     """What the party with the largest budget has spent so far, for the person who watches."""
-    budgets = job.budgets()
+    budgets = job.account.budgets()
     if not budgets:
         return {}
     party = max(budgets, key=lambda name: budgets[name].epsilon)
-    relation = job.experiment.privacy.relation
-    data = job.federations[0].name
-    return {"epsilon": ledger.epsilon(party, data, job.plan.level, budgets[party].delta, relation=relation)}
+    account, relation = job.account, job.account.privacy.relation
+    return {"epsilon": ledger.epsilon(party, account.data, account.level, budgets[party].delta, relation=relation)}
 
 
-def _compute(job: Job, chunk: Chunk, state: Tree, released: bool, way: Way) -> tuple[Tree, list[dict[str, object]]]:
+def _compute(job: Job, chunk: Chunk, state: Tree, backend: Backend) -> tuple[Tree, list[dict[str, object]]]:
     """Runs the chunk and compares the meters with what was charged. Also: what there is to say about each round."""
-    if released:
-        state = with_fresh_noise(job, state, chunk_rounds(job), chunk.phase, chunk.first, (chunk.begin, chunk.end))
-    before = uses_of(job, state)
-    state, described = _advance(job, chunk, state, way)
-    rounds = slice(chunk.begin - chunk.first, chunk.end - chunk.first)
-    for kind, after in uses_of(job, state).items():
-        charged = job.uses[chunk.phase][kind][rounds].sum(axis=0)
-        if not (after - before[kind] == charged).all():
-            raise PrivacyError(
-                f"{kind}: the meters counted other uses than the ledger was charged; nothing is published"
-            )
-    if released:
-        state = replace(state, meters=replace(state.meters, tape=None), server=replace(state.server, tape=None))
-    return state, described
+    if job.account.released:
+        state = with_fresh_noise(job, state, chunk_rounds(job), chunk.rounds)
+    before = uses_of(state)
+    state, described = _advance(job, chunk, state, backend)
+    job.account.require_metered(before, uses_of(state), chunk.rounds)
+    return without_noise(state) if job.account.released else state, described
 
 
-def _advance(job: Job, chunk: Chunk, state: Tree, way: Way) -> tuple[Tree, list[dict[str, object]]]:
+def _advance(job: Job, chunk: Chunk, state: Tree, backend: Backend) -> tuple[Tree, list[dict[str, object]]]:
     """The chunk in one go; round by round if the algorithm can say something about its shared state (strengths)."""
     describe = getattr(job.algorithms[chunk.phase], "describe", None)
     if describe is None:
-        return way.advance(job, chunk, state), []
+        return backend.advance(job, chunk, state), []
     described = []
     for number in range(chunk.begin, chunk.end):
-        state = way.advance(job, replace(chunk, begin=number, end=number + 1), state)
+        state = backend.advance(job, replace(chunk, begin=number, end=number + 1), state)
         described.append({"round": number + 1, "strength": describe(trees.row(state.shared, (0, 0)))})
     return state, described
 
@@ -267,13 +251,13 @@ def _write_down(job: Job, where: Run, described: list[dict[str, object]]) -> Non
 
 def finish(job: Job, where: Run, ledger: Ledger, state: Tree, phase: int, done: int) -> None:
     """Writes models, per-client results and the privacy statement."""
-    released, way = job.experiment.seed is None, way_of(job)
+    account, backend = job.account, backend_of(job)
     clean = "personal" in job.plan.level.clean
-    way.write_models(job, (where.public if clean else where.private) / "models.npz", phase, state)
+    backend.write_models(job, (where.public if clean else where.private) / "models.npz", phase, state)
     run_directory.write_tree(
         (where.public if job.plan.level.private else where.private) / "shared.npz", trees.row(state.shared, (0, 0))
     )
-    numbers = way.measure(job, phase, state, everybody=True)
+    numbers = backend.measure(job, phase, state, everybody=True)
     run_directory.write_json(
         where.private / "clients.json",
         [
@@ -282,30 +266,14 @@ def finish(job: Job, where: Run, ledger: Ledger, state: Tree, phase: int, done: 
         ],
     )
     data = job.federations[0]
-    unit = job.plan.level
-    lines = ledger.about(data.name, unit, job.experiment.privacy.relation)
-    if not any(line.run == where.name for line in lines) and any(
-        part.sum() for used in job.uses for part in used.values()
-    ):
-        raise PrivacyError(
-            f"ledger {ledger.path} has no line of this run, which made releases: no statement is written"
-        )
-    result = statement(
-        job.experiment.privacy,
-        lines,
-        {} if not unit.private else job.deltas(),
-        data=data.name,
-        noise=RELEASED if released else SIMULATED,
-        program=[check.program for check in job.checks],
-        scaling=data.scaling,
-        scaling_is_private=(data.scaling_is_private or unit.server_pays) and not data.guesses,
-        other_accounts=len(lines) < len([x for x in ledger.lines if x.data == data.name]),
-    )
+    private = (data.scaling_is_private or account.level.server_pays) and not data.guesses
+    program = [check.program for check in job.checks]
+    result = account.statement(ledger, where.name, program=program, prepared=Preparation(data.scaling, private))
     result["strength_learned"] = any(hasattr(algorithm, "describe") for algorithm in job.algorithms)
     result.update({"run": where.name, "rounds": done, "ledger": ledger.path.name})
     result.update({"clients": len(job.ids), "outcome": data.outcome})
-    if released:
+    if account.released:
         shutil.copyfile(ledger.path, where.public / "ledger.jsonl")
     run_directory.write_text(where.public / "statement.txt", text(result))
     run_directory.write_json(where.public / "statement.json", result)
-    way.tidy(state)
+    backend.tidy(state)

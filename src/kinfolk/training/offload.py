@@ -49,11 +49,10 @@ def export(
     run_directory.write_json(
         where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **identity(where), **facts(job)}
     )
-    for check in job.checks:
-        check.require()
+    job.require_checked()
     with Ledger(path) as book:
-        for chunk in affordable(job, where, book, list(chunks_of(job, 0)), False):
-            charge(job, where, book, chunk, False)
+        for chunk in affordable(job, where.name, book, list(chunks_of(job, 0))):
+            charge(job, where.name, book, chunk)
     with run_directory.writing(where.private / "job.npz"):
         job_file.save(parcel(job), where.private / "job.npz")
     begun = json.loads((where.private / "run.json").read_text())
@@ -102,8 +101,7 @@ def merge(path: Path, result: Path, *, data: GivenData | None = None) -> Run:
     inputs.require_given(where.experiment(), data, None)
     job = prepare(where.experiment(), data)
     inputs.require_same(begun, facts(job))
-    for check in job.checks:
-        check.require()
+    job.require_checked()
     rounds, last = job.experiment.rounds, len(job.experiment.phases) - 1
     fresh = resident.start_all(job.plan, as_sweep(job.algorithms[last]), keys_of(job))
     models = job.afterwards is not None
@@ -112,11 +110,8 @@ def merge(path: Path, result: Path, *, data: GivenData | None = None) -> Run:
         leaves = [jnp.asarray(file[f"leaf{n}"]) for n in range(len(jax.tree.leaves(kept(like))))]
     state = restored(fresh, jax.tree.unflatten(jax.tree.structure(kept(like)), leaves))
     with Ledger(Path(begun["ledger"])) as ledger:
-        charged, total = ledger.uses(where.name), uses_of(job, state)
-        for kind, counted in total.items():
-            own = [charged.get((party, kind), 0) for party in job.parties]
-            if not (counted == np.array(own)).all():
-                raise PrivacyError(f"{result}: {kind} was used otherwise than charged; nothing is taken over")
+        job.account.require_charged(ledger, where.name, [chunk.rounds for chunk in chunks_of(job, 0)])
+        job.account.require_metered(uses_of(fresh), uses_of(state), range(rounds))
         save(job, where, state, rounds)
         run_directory.append_json(
             where.private / "metrics.jsonl", {"round": rounds, **summary(measure(job, last, state))}

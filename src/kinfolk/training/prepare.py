@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,29 +13,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from kinfolk import trees
-from kinfolk.accounting.calibrate import budget_of, terms_for
-from kinfolk.accounting.ledger import Allowance
-from kinfolk.accounting.noise_for_budget import times
+from kinfolk.accounting.account import Account
+from kinfolk.accounting.calibrate import Population, Uses, calibrated
 from kinfolk.algorithms.registry import REGISTRY, resolve
 from kinfolk.data.federation import Federation
 from kinfolk.engines import streaming
 from kinfolk.engines.layout import lay_out, lay_out_streamed
 from kinfolk.engines.release_counts import count_uses
 from kinfolk.engines.resident import Clients, Plan
-from kinfolk.privacy.correlated_noise import CorrelatedSum
-from kinfolk.privacy.gates import CHOICE, GRADIENT
-from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
-from kinfolk.privacy.mechanisms import AdaptiveSum, Cost, ExactSum, GaussianSum, LaplaceSum
+from kinfolk.privacy.levels import Terms
+from kinfolk.privacy.mechanisms import ExactSum, GaussianSum, NoisySum
 from kinfolk.privacy.release import Tape
 from kinfolk.toml import ConfigError
 from kinfolk.training.build import build_afterwards, build_algorithm
 from kinfolk.training.experiment import Experiment
 from kinfolk.training.inputs import GivenData, federations_of, model_for
-from kinfolk.types import Afterwards, Algorithm, Model, Rows
+from kinfolk.types import Afterwards, Algorithm, Model
 from kinfolk.verify.round_check import RoundCheck, check_round
-
-SERVER = "the federation"
-"""The party that pays at client level."""
 
 
 @dataclass(frozen=True)
@@ -48,56 +41,34 @@ class Job:
     plan: Plan
     algorithms: tuple[Algorithm, ...]
     """One per phase."""
-    terms: Terms
+    account: Account
     clients: Clients
-    tests: tuple[Rows, ...]
-    uses: tuple[dict[str, np.ndarray], ...]
-    """Per phase: releases of each kind, of shape (rounds, parties)."""
+    tests: tuple[Any, ...]
     checks: tuple[RoundCheck, ...]
     """Per phase."""
     afterwards: Afterwards | None = None
 
     @property
     def ids(self) -> tuple[str, ...]:
+        """The clients' names."""
         return self.federations[0].ids
 
     @property
-    def parties(self) -> tuple[str, ...]:
-        return (SERVER,) if self.plan.level.server_pays else self.ids
+    def terms(self) -> Terms:
+        """What stands at the gates."""
+        return self.account.terms
 
     @property
-    def mechanism(self) -> GaussianSum | AdaptiveSum | CorrelatedSum | LaplaceSum | None:
-        """The mechanism that adds Gaussian noise."""
+    def mechanism(self) -> NoisySum | None:
+        """The mechanism that adds noise to sums."""
         found = self.terms.inbox if self.plan.level.server_pays else self.terms.data
         return None if isinstance(found, ExactSum) else found
 
-    def costs(self, factor: float = 1.0) -> dict[str, tuple[Cost, ...]]:
-        """For every kind of release, what one use costs each party in rounds whose noise has this factor."""
-
-        def scaled(costs: list[Cost]) -> tuple[Cost, ...]:
-            return tuple(dataclasses.replace(c, noise_multiplier=times(c.noise_multiplier, factor)) for c in costs)
-
-        if self.plan.level.server_pays:
-            return dict.fromkeys(Level.CLIENT.inbox_kinds, scaled(self.terms.inbox.costs()))
-        if not self.plan.level.private:
-            return {}
-        return {GRADIENT: scaled(self.terms.data.costs()), CHOICE: tuple(self.terms.choice.costs())}
-
-    def noise_factors(self, begin: int, end: int) -> np.ndarray:
-        """What the noise is multiplied by in these rounds."""
-        return np.take(np.asarray(self.terms.noise_factors), np.arange(begin, end), mode="clip")
-
-    def budgets(self) -> dict[str, Allowance]:
-        """What each party may spend; empty where noise was given instead of a budget."""
-        level = self.experiment.privacy
-        sizes = [len(self.ids)] if self.plan.level.server_pays else self.federations[0].train.sizes
-        found = {p: budget_of(level, p, int(n)) for p, n in zip(self.parties, sizes, strict=True)}
-        return {party: Allowance(epsilon, delta) for party, (epsilon, delta) in found.items() if epsilon is not None}
-
-    def deltas(self) -> dict[str, float]:
-        level = self.experiment.privacy
-        sizes = [len(self.ids)] if self.plan.level.server_pays else self.federations[0].train.sizes
-        return {p: budget_of(level, p, int(n))[1] for p, n in zip(self.parties, sizes, strict=True)}
+    def require_checked(self) -> None:
+        """Refuses a program that leaks, or makes more releases than were counted on it."""
+        for check, span in zip(self.checks, self.experiment.spans, strict=True):
+            uses = self.account.uses.items()
+            check.require({kind: counts[span.start : span.stop] for kind, counts in uses})
 
 
 def prepare(
@@ -119,12 +90,6 @@ def prepare(
     sizes, training = data.train.sizes, experiment.training
     if level.cohort is not None and level.cohort > len(sizes):
         raise ConfigError(f"cohort={level.cohort:g} is more than the {len(sizes)} clients there are")
-    weights_count = trees.size(jax.eval_shape(model.init, jax.random.key(0)))
-
-    def terms_with(level: PrivacyLevel, uses: dict[str, np.ndarray]) -> Terms:
-        shuffled = training.batches == "shuffled"
-        return terms_for(level, data.ids, sizes, training.batch_size, uses, weights_count, shuffled)
-
     streamed = experiment.engine.store != "device"
     if streamed:
         _check_streamed(experiment)
@@ -137,25 +102,32 @@ def prepare(
     clients, tests, widths, most_steps = (
         lay_out_streamed(data, **work) if streamed else lay_out(federations, **work, most_blocks=1 if one_block else 4)
     )
-    tail_from = experiment.rounds - math.ceil(training.tail * experiment.rounds) if training.tail else None
     _check_phases(model, experiment, algorithms)
-    plan = Plan(model, level.level, widths, most_steps, tail_from)
-    nothing = {kind: np.zeros(len(sizes), int) for kind in (*level.level.data_kinds, *level.level.inbox_kinds)}
-    draft = terms_with(_without_budget(level), nothing)
-    uses, begin = [], 0
-    count = streaming.count_uses if streamed else count_uses
-    for phase, algorithm in zip(experiment.phases, algorithms, strict=True):
+    plan = Plan(model, level.level, widths, most_steps, experiment.tail_from)
+    who = Population(
+        data.ids,
+        sizes,
+        training.batch_size,
+        trees.size(jax.eval_shape(model.init, jax.random.key(0))),
+        training.batches == "shuffled",
+    )
+
+    def count(draft: Terms) -> Uses:
+        counted = streaming.count_uses if streamed else count_uses
         one_seed = trees.row(clients, 0)
-        uses.append(count(plan, algorithm, draft, one_seed, range(begin, begin + phase.rounds)))
-        begin += phase.rounds
-    total = {kind: np.concatenate([part[kind] for part in uses]) for kind in uses[0]}
-    terms = terms_with(level, {**nothing, **total})
+        phases = zip(algorithms, experiment.spans, strict=True)
+        parts = [counted(plan, algorithm, draft, one_seed, span) for algorithm, span in phases]
+        return {kind: np.concatenate([part[kind] for part in parts]) for kind in level.level.kinds}
+
+    terms, uses = calibrated(level, who, count)
     if training.weights == "precision":
         clients = dataclasses.replace(
             clients, weights=jnp.tile(precision_weights(terms, sizes, clients), (len(federations), 1))
         )
+    parties, units = level.level.parties(data.ids), tuple(level.level.units(sizes))
+    account = Account(level, data.name, parties, units, terms, uses, released=experiment.seed is None)
     checks = tuple(check_job(plan, algorithm, terms, clients) for algorithm in algorithms)
-    return Job(experiment, federations, plan, algorithms, terms, clients, tests, tuple(uses), checks, afterwards)
+    return Job(experiment, federations, plan, algorithms, account, clients, tests, checks, afterwards)
 
 
 def _check_phases(model: Model, experiment: Experiment, algorithms: tuple[Algorithm, ...]) -> None:
@@ -201,12 +173,6 @@ def precision_weights(terms: Terms, sizes: np.ndarray, clients: Clients) -> np.n
     return (precision / precision.mean()).astype(np.float32)
 
 
-def _without_budget(level: PrivacyLevel) -> PrivacyLevel:
-    if not level.level.private:
-        return level
-    return dataclasses.replace(level, epsilon=None, noise_multiplier=1.0, budgets={}, allow_large_delta=True)
-
-
 def check_job(
     plan: Plan,
     algorithm: Algorithm,
@@ -225,9 +191,3 @@ def check_job(
     violations = tuple(dict.fromkeys(text for check in found for text in check.violations))
     program = hashlib.sha256("".join(check.program for check in found).encode()).hexdigest()
     return dataclasses.replace(found[-1], violations=violations, program=program)
-
-
-def releases_per_round(job: Job, phase: int) -> dict[str, int]:
-    """Most releases one party can make in a round of a phase, as traced."""
-    check = job.checks[phase]
-    return check.client_releases if job.plan.level.data_kinds else check.server_releases

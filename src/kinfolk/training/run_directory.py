@@ -118,6 +118,20 @@ def create(parent: Path, experiment: Experiment) -> Run:
     return run
 
 
+def publish(folder: Path, number: int, tree: Tree, **arrays: ArrayLike) -> None:
+    """What others may have of a round, written whole or not at all, and once: it is only ever sent again."""
+    path = published(folder, number)
+    with writing(folder):
+        folder.mkdir(exist_ok=True)
+    if not path.exists():
+        write_tree(path, tree, **arrays)
+
+
+def published(folder: Path, number: int) -> Path:
+    """Where a round is kept."""
+    return folder / f"{number:06d}.npz"
+
+
 def open_run(path: Path) -> Run:
     """An existing run directory.
 

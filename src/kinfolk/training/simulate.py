@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -31,11 +30,10 @@ from kinfolk.privacy.levels import PrivacyLevel, example_level
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.toml import ConfigError
 from kinfolk.training.build import as_array
-from kinfolk.training.charges import Chunk, lines_of, require_bounded, uses_of
+from kinfolk.training.charges import uses_of
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 from kinfolk.training.prepare import Job, prepare
 from kinfolk.training.recipes import MODELS
-from kinfolk.training.run_directory import Run
 from kinfolk.types import Algorithm, Model, Params, Personal, Rows, Shared
 
 
@@ -120,17 +118,16 @@ class Simulation:
         rounds = self.rounds if at is None else int(at.round) if isinstance(at, SimulationState) else at
         if not 0 <= rounds <= self.rounds:
             raise ConfigError(f"rounds={rounds} must lie between 0 and the {self.rounds} that were planned")
-        found: dict[str, list[Any]] = {party: [] for party in self.job.parties}
-        for line in lines_of(self.job, Run(Path("simulation")), Chunk(0, 0, rounds, 0), False):
-            found[line.party].append((line.cost, line.uses))
-        deltas = self.job.deltas() if self.job.costs() else {}
-        return {party: composition.epsilon(found[party], delta) for party, delta in deltas.items()}
+        account = self.job.account
+        lines = account.lines("simulation", range(rounds))
+        return {
+            party: composition.epsilon([(line.cost, line.uses) for line in lines if line.party == party], delta)
+            for party, delta in account.deltas().items()
+        }
 
     def _require_counted(self, state: SimulationState) -> None:
-        counted = uses_of(self.job, state.inner)
-        for kind, planned in self.job.uses[0].items():
-            if not (counted[kind] == planned[: int(state.round)].sum(axis=0)).all():
-                raise PrivacyError(f"{kind}: the meters of this state counted other uses than were planned for it")
+        nothing = dict.fromkeys(self.job.account.uses, 0)
+        self.job.account.require_metered(nothing, uses_of(state.inner), range(int(state.round)))
 
 
 def simulate(
@@ -159,8 +156,6 @@ def simulate(
     experiment = Experiment(seed=0, model=choice, training=training or Training(), privacy=level, phases=(phase,))
     own_model = None if isinstance(model, ModelChoice) else model
     job = prepare(experiment, data, own_model, None if isinstance(method, str) else (method,))
-    for check in job.checks:
-        check.require()
-    require_bounded(job, 0)
+    job.require_checked()
     loop = Loop(job.plan, as_array(job.algorithms[0]), as_array(job.terms), trees.row(job.clients, 0))
     return Simulation(rounds, loop, trees.row(job.tests, 0), job)

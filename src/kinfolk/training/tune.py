@@ -119,7 +119,7 @@ def tune(experiment: Experiment, tuning: Tuning, data: Federation | None = None)
         score = float(score_of(scorer, models, validation, jax.random.fold_in(key, 1)))
         if best is None or score < best[0]:
             best = (score, options, models, error)
-    delta = max(job.deltas().values())
+    delta = max(job.account.deltas().values())
     warning = expectation(job, tuning)
     if best is None:
         return Winner(None, None, dict.fromkeys(epsilons, 0.0), delta, None, warning)
@@ -158,7 +158,7 @@ def split(data: Federation, share: float, seed: int) -> tuple[Federation, Rows]:
 def calibrated(job: Job, tuning: Tuning) -> tuple[Job, GaussianSum, dict[str, float]]:
     """The job with a trial's noise, the mechanism of scores, and what the selection costs each client."""
     assert isinstance(job.terms.data, GaussianSum)
-    counts = np.asarray(job.uses[0][GRADIENT]).sum(axis=0).tolist()
+    counts = np.asarray(job.account.uses[GRADIENT]).sum(axis=0).tolist()
     sizes = job.federations[0].train.sizes.tolist()
     noise, score_noise, epsilons = [], [], {}
     solved: dict[object, float] = {}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from kinfolk.privacy.gates import CHOICE, MIXTURE, SECOND_MOMENT, SQUARES
 from kinfolk.privacy.levels import Terms
@@ -47,10 +48,24 @@ class RoundCheck:
     program: str
     """Hash of the traced functions of a round."""
 
-    def require(self) -> RoundCheck:
-        """Itself, or an error that lists what is wrong."""
+    @property
+    def releases(self) -> dict[str, int]:
+        """Most releases of each kind in a round by one party."""
+        return {**self.client_releases, **self.server_releases}
+
+    def require(self, uses: Mapping[str, np.ndarray] | None = None) -> RoundCheck:
+        """Itself, or an error that lists what is wrong.
+
+        `uses`: how often each kind was counted, in every round; the traced program must bear it out.
+        """
         if self.violations:
             raise PrivacyError("the flow check found leaks:\n- " + "\n- ".join(self.violations))
+        for kind, counts in (uses or {}).items():
+            most = int(counts.max(initial=0))
+            if most > self.releases.get(kind, 0):
+                raise PrivacyError(
+                    f"{kind}: {most} uses in a round, but the traced program makes {self.releases.get(kind, 0)}"
+                )
         return self
 
 

@@ -133,7 +133,7 @@ def test_sharing_helps_and_the_budget_is_kept(pattern: str, noise: str) -> None:
     shared = np.asarray(state.personal)[0, 0, :, :-1, 0]
     alone = np.asarray(baselines.ridge_alone(jnp.asarray(tasks.x), jnp.asarray(tasks.y), 0.01))
     assert tasks.error(shared) < 0.8 * tasks.error(alone)
-    counted = {kind: int(uses.sum()) for kind, uses in job.uses[0].items() if uses.sum()}
+    counted = {kind: int(uses.sum()) for kind, uses in job.account.uses.items() if uses.sum()}
     assert counted == {"second_moment" if pattern == "low_rank" else "squares": 1}
 
 
