@@ -14,6 +14,7 @@ from kinfolk.accounting.account import Account
 from kinfolk.accounting.calibrate import Population, Uses, calibrated
 from kinfolk.deploy.silo_program import message_shape
 from kinfolk.deploy.study import Study
+from kinfolk.engines.release_counts import by_round
 from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import Mechanism
 from kinfolk.privacy.release import Tape, new_meter
@@ -56,6 +57,8 @@ def count_server_uses(study: Study, terms: Terms) -> Uses:
         mail = Mail(messages, everybody, places, everybody > 0, meter, inbox, everybody)
         return server_round(spec, algorithm, zeros(study.shapes[phase]), mail, number)[1].uses
 
-    phases = [study.phase(number) for number in range(study.experiment.rounds)] if kinds else []
-    found = [count(p, study.algorithms[p], terms.inbox, jnp.int32(number)) for number, p in enumerate(phases)]
-    return {kind: np.array([int(counts[kind]) for counts in found])[:, None] for kind in kinds}
+    def counters(number: Array) -> dict[str, Array]:
+        phase = study.phase(int(number))
+        return count(phase, study.algorithms[phase], terms.inbox, number)
+
+    return by_round(counters, range(study.experiment.rounds), kinds)

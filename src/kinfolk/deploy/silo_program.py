@@ -16,6 +16,7 @@ from kinfolk.deploy.policy import Policy, require_compatible
 from kinfolk.deploy.round_account import NOTHING_TO_CHECK, checked_phase, round_meter
 from kinfolk.deploy.study import Study
 from kinfolk.engines.layout import local_steps
+from kinfolk.engines.release_counts import by_round
 from kinfolk.privacy.choice import Chooser, ExactMin
 from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import ExactSum, Mechanism, Sampling
@@ -175,9 +176,11 @@ def _count(study: Study, policy: Policy, own: tuple[Mechanism, Chooser], rounds:
         spec = RoundSpec(study.model, study.level, steps, study.clients)
         return client_round(spec, algorithm, shared, client, number)[2].uses
 
-    phases = [study.phase(number) for number in range(rounds)]
-    found = [count(p, study.algorithms[p], own, jnp.int32(number)) for number, p in enumerate(phases)]
-    return {kind: np.array([int(counts[kind]) for counts in found])[:, None] for kind in kinds}
+    def counters(number: jax.Array) -> dict[str, jax.Array]:
+        phase = study.phase(int(number))
+        return count(phase, study.algorithms[phase], own, number)
+
+    return by_round(counters, range(rounds), kinds)
 
 
 def _check(program: Program, phase: int) -> RoundCheck:

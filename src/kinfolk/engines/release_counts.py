@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -26,21 +27,29 @@ def count_uses(
     data is part of the flow check.
     """
     empty = replace(clients, blocks=tuple(_without_rows(rows) for rows in clients.blocks))
-    found = [_counters(plan, algorithm, terms, empty, jnp.int32(number)) for number in rounds]
-    data = {kind: np.stack([np.asarray(c[0][kind]) for c in found]) for kind in plan.level.data_kinds}
-    inbox = {kind: np.stack([np.asarray(c[1][kind])[None] for c in found]) for kind in plan.level.inbox_kinds}
-    return {**data, **inbox}
+    return by_round(lambda number: _counters(plan, algorithm, terms, empty, number), rounds, plan.level.kinds)
+
+
+def by_round(
+    counters: Callable[[Array], Mapping[str, Array]], rounds: range, kinds: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """What a counting program says of each of these rounds: (rounds, parties) for every kind.
+
+    `counters`: the meters after one round, by its number, in which releases are only counted. Every runtime counts so.
+    """
+    found = [counters(jnp.int32(number)) for number in rounds] if kinds else []
+    return {kind: np.stack([np.atleast_1d(np.asarray(uses[kind])) for uses in found]) for kind in kinds}
 
 
 @partial(jax.jit, static_argnums=0)
-def _counters(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, number: Array) -> tuple[Tree, Tree]:
+def _counters(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, number: Array) -> dict[str, Array]:
     """The meters after one round in which everybody takes part and releases are only counted."""
     everyone: Tree = replace(terms.inbox, sampling=Sampling())
     state = start(plan, algorithm, jax.random.key(0))
     counting = Tape({}, "count")
     state = replace(state, meters=replace(state.meters, tape=counting), server=replace(state.server, tape=counting))
     state = one_round(plan, algorithm, replace(terms, inbox=everyone), clients, state, number)
-    return state.meters.uses, state.server.uses
+    return {**state.meters.uses, **state.server.uses}
 
 
 def _without_rows(rows: Rows) -> Rows:

@@ -23,6 +23,7 @@ from kinfolk.batching import over_clients
 from kinfolk.data.federation import ClientData, Data
 from kinfolk.engines.client_store import Store
 from kinfolk.engines.cohorts import draw_cohort
+from kinfolk.engines.release_counts import by_round
 from kinfolk.engines.resident import Clients, Plan
 from kinfolk.privacy.correlated_noise import Turns
 from kinfolk.privacy.levels import Level, Terms
@@ -258,5 +259,5 @@ def count_uses(
             1
         ].uses
 
-    found = [counters(terms, replace(clients, blocks=()), jnp.int32(number)) for number in rounds]
-    return {kind: np.array([int(uses[kind]) for uses in found])[:, None] for kind in plan.level.inbox_kinds}
+    public = replace(clients, blocks=())
+    return by_round(lambda number: counters(terms, public, number), rounds, plan.level.inbox_kinds)

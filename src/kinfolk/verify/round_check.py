@@ -83,10 +83,7 @@ def check_round(
     `tapes`: exact noise for a client and for the server, as in a release run, so that the checked program is the one
     that runs.
 
-    `model`: the model. `level`: a privacy level's name. `algorithm`: the method. `most_steps`: local steps of the
-    client that takes most. `clients`: how many there are.
-
-    `spec`: what is fixed when a round is compiled.
+    `spec`: what is fixed when a round is compiled. `algorithm`: the method.
     """
     key = jax.eval_shape(lambda: jax.random.key(0))
     number, real = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), jnp.float32)
