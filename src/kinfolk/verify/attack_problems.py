@@ -8,7 +8,7 @@ is the real thing: the engine's rounds, the calibrated noise, the accounted clai
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
@@ -190,11 +190,11 @@ def _with_noise(terms: Terms, factor: Array) -> Terms:
     """The same terms with all noise multiplied."""
 
     def changed(mechanism: Tree) -> Tree:
-        if not hasattr(mechanism, "noise_multiplier"):
+        if mechanism.open or not hasattr(mechanism, "noise_multiplier"):
             return mechanism
         return replace(mechanism, noise_multiplier=factor * mechanism.noise_multiplier)
 
-    return Terms(*(changed(getattr(terms, part.name)) for part in fields(terms)))
+    return replace(terms, **{part: changed(getattr(terms, part)) for part in ("data", "choice", "inbox")})
 
 
 def _seen(
