@@ -71,7 +71,7 @@ def test_in_turns_equals_together(name: str, model: str, monkeypatch: pytest.Mon
     assert not any(check.violations for check in job.checks)
     if name == "client":  # places for a part of the clients, some of them empty
         inbox = replace(job.terms.inbox, sampling=replace(job.terms.inbox.sampling, capacity=4))
-        job = replace(job, terms=replace(job.terms, inbox=inbox))
+        job = job.with_terms(replace(job.terms, inbox=inbox))
     in_turns = run(job)
     monkeypatch.setattr(batching, "takes_turns", lambda model: False)
     for a, b in zip(in_turns, run(job), strict=True):

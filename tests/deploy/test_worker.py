@@ -316,3 +316,24 @@ def test_a_full_disk_is_a_refusal(silo: Worker, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(run_directory, "write_tree", full)
     assert silo.answer(request()) == REFUSAL
     assert charges(silo) == silo.program.steps  # charged, not published: over-counted, never under-counted
+
+
+def test_a_silo_whose_ledger_lost_a_line_serves_no_more(program: Any, tmp_path: Path) -> None:
+    with Worker(program, tmp_path / "c") as worker:
+        assert worker.answer(request(number=0)) != REFUSAL
+        assert worker.answer(request(number=1)) != REFUSAL
+    ledger = tmp_path / "c" / "ledger.jsonl"
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))
+    with Worker(program, tmp_path / "c") as worker:
+        assert worker.answer(request(number=2)) == REFUSAL
+        assert "does not hold" in log_of(worker)
+
+
+def test_the_noise_that_is_drawn_is_the_noise_that_is_paid_for(tmp_path: Path) -> None:
+    with worker_of(study_of(**SCHEDULE), federation_of(), 2, tmp_path) as worker:
+        account = worker.program.account
+        for number in range(3):
+            this = range(number, number + 1)
+            (paid,) = [line for line in account.lines("", this) if line.uses]
+            drawn = account.scales(paid.kind, this, paid.uses)
+            np.testing.assert_array_equal(drawn, np.full((1, paid.uses), paid.cost.noise_multiplier))

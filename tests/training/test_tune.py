@@ -103,6 +103,10 @@ def test_refusals() -> None:
         tune(replace(EXPERIMENT, seed=None), STRENGTHS)
     with pytest.raises(ConfigError, match="level='client'"):
         tune(replace(EXPERIMENT, privacy=client_level(1.0)), STRENGTHS)
+    with pytest.raises(ConfigError, match="one noise for all rounds"):
+        tune(replace(EXPERIMENT, privacy=example_level(1.0, 1e-3, noise_factor=0.8)), STRENGTHS)
+    with pytest.raises(ConfigError, match="private choices"):
+        tune(replace(EXPERIMENT, phases=(Phase("ifca", 3, {"choosing_rounds": 2}),)), STRENGTHS, federation())
     with pytest.raises(ConfigError, match="distribution='uniform'"):
         Tuning({"strength": (1.0,)}, distribution="uniform")
     with pytest.raises(ConfigError, match="nothing to choose from"):

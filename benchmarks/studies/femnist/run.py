@@ -60,7 +60,7 @@ def pack(folder: Path, setting: Setting) -> None:
         found = prepare(
             Experiment(seed=0, model=setting.model, training=training, privacy=level, phases=phases), [data]
         )
-        return replace(found, terms=gathered(found.terms, setting, data))
+        return found.with_terms(gathered(found.terms, setting, data))
 
     folder.mkdir(parents=True, exist_ok=True)
     data = femnist(writers=setting.writers, most_images=setting.most_images)

@@ -69,6 +69,7 @@ class Coordinator:
         self.ledger = Ledger(folder / "ledger.jsonl", wait=LETTING_GO)
         try:
             self.run, self.done, self._state = self._open(folder)
+            self.account.require_charged(self.ledger, self.run.name, [range(n, n + 1) for n in range(self.done)])
             if not any(line.run == self.run.name for line in self.ledger.lines):
                 self.account.require(self.ledger, self.run.name, [range(self.done, study.experiment.rounds)])
         except LedgerError:

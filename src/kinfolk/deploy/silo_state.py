@@ -33,9 +33,14 @@ def path_of(folder: Path, number: int) -> Path:
     return run_directory.published(folder, number)
 
 
+def served(folder: Path) -> list[int]:
+    """The rounds that were served in a run."""
+    return sorted(int(path.stem) for path in folder.glob("[0-9]*.npz"))
+
+
 def last_round(folder: Path) -> int | None:
     """The last round that was served in a run."""
-    return max((int(path.stem) for path in folder.glob("[0-9]*.npz")), default=None)
+    return max(served(folder), default=None)
 
 
 def sent(program: Program, folder: Path, number: int) -> Tree:

@@ -131,6 +131,7 @@ class Worker:
             raise Refused(f"round {number} of {run} is over: round {last} was served")
         own = silo_state.after_round(program, silo_state.before(program, folder, phase, entry), number - 1, shared)
         account, this = program.account, range(number, number + 1)
+        account.require_charged(self.ledger, run, [range(n, n + 1) for n in silo_state.served(folder)])
         account.require(self.ledger, run, [this])
         account.charge(self.ledger, run, this)
         before = program.meter(number, own.uses, own.draws)

@@ -64,6 +64,10 @@ class Job:
         found = self.terms.inbox if self.plan.level.server_pays else self.terms.data
         return None if isinstance(found, ExactSum) else found
 
+    def with_terms(self, terms: Terms) -> Job:
+        """The same job with other terms at its gates."""
+        return dataclasses.replace(self, account=dataclasses.replace(self.account, terms=terms))
+
     def require_checked(self) -> None:
         """Refuses a program that leaks, or makes more releases than were counted on it."""
         for check, span in zip(self.checks, self.experiment.spans, strict=True):

@@ -158,4 +158,10 @@ def simulate(
     job = prepare(experiment, data, own_model, None if isinstance(method, str) else (method,))
     job.require_checked()
     loop = Loop(job.plan, as_array(job.algorithms[0]), as_array(job.terms), trees.row(job.clients, 0))
-    return Simulation(rounds, loop, trees.row(job.tests, 0), job)
+    made = Simulation(rounds, loop, trees.row(job.tests, 0), job)
+    if level.noise_multiplier is not None and level.epsilon is not None and made.epsilon() > level.epsilon * (1 + 1e-9):
+        raise PrivacyError(
+            f"noise_multiplier={level.noise_multiplier:g} over rounds={rounds} costs epsilon={made.epsilon():.4g}, "
+            f"beyond epsilon={level.epsilon:g}: use fewer rounds or more noise"
+        )
+    return made

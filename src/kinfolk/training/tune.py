@@ -29,13 +29,14 @@ from kinfolk.data.federation import DataError, Federation, from_rows
 from kinfolk.data.registry import load_data
 from kinfolk.engines import resident
 from kinfolk.privacy import clipping
-from kinfolk.privacy.gates import GRADIENT
+from kinfolk.privacy.gates import CHOICE, GRADIENT
 from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, Cost, GaussianSum, Sampling
 from kinfolk.privacy.release import PrivacyError, new_meter
 from kinfolk.theory import tuning as theory
 from kinfolk.theory.mean_estimation import Problem
 from kinfolk.toml import ConfigError
 from kinfolk.training.build import as_sweep, build_algorithm
+from kinfolk.training.charges import uses_of
 from kinfolk.training.experiment import Experiment, Phase
 from kinfolk.training.prepare import Job, prepare
 from kinfolk.types import Algorithm, Model, Params, Rows, Tree
@@ -103,7 +104,9 @@ def tune(experiment: Experiment, tuning: Tuning, data: Federation | None = None)
     combinations = tuning.combinations()
     first = replace(phase, options={**phase.options, **combinations[0]})
     job = prepare(replace(experiment, seeds=1, phases=(first,)), [training])
-    job.checks[0].require()
+    job.require_checked()
+    if job.account.uses[CHOICE].any():
+        raise ConfigError(f"{phase.method} makes private choices, which tune does not pay for yet: use another method")
     job, scorer, epsilons = calibrated(job, tuning)
     generator = np.random.default_rng([experiment.seed, 1])
     count = theory.draw_trials(generator, mean=tuning.trials, shape=tuning.shape)
@@ -132,6 +135,11 @@ def _refuse(experiment: Experiment) -> None:
         raise PrivacyError("tune is a simulation for now: give a seed. A release of the winner is not built yet")
     if not level.level.clients_pay or level.epsilon is None:
         raise ConfigError(f"tune works at level='example' with an epsilon; level={level.level!r}: choose that")
+    if level.noise_power != 0 or level.noise_factor != 1:
+        raise ConfigError(
+            f"noise_power={level.noise_power:g}, noise_factor={level.noise_factor:g}: tune has one noise for all "
+            "rounds; leave the schedule out"
+        )
     if len(experiment.phases) != 1:
         raise ConfigError(f"tune takes one phase, and there are {len(experiment.phases)}")
 
@@ -182,7 +190,7 @@ def calibrated(job: Job, tuning: Tuning) -> tuple[Job, GaussianSum, dict[str, fl
     scorer = GaussianSum(
         bound, np.array(score_noise, np.float32), everybody, np.zeros_like(bound), relation=mechanism.relation
     )
-    return replace(job, terms=replace(job.terms, data=mechanism)), scorer, epsilons
+    return job.with_terms(replace(job.terms, data=mechanism)), scorer, epsilons
 
 
 def noise_of_a_trial(
@@ -214,8 +222,9 @@ def trained(job: Job, algorithm: Algorithm, key: Array) -> tuple[Tree, float]:
     """One trial's personal models, and the mean client's test error."""
     algorithms = as_sweep(algorithm)
     states = resident.start_all(job.plan, algorithms, key[None])
-    end = jnp.int32(job.experiment.rounds)
+    before, end = uses_of(states), jnp.int32(job.experiment.rounds)
     states = resident.run_rounds(job.plan, algorithms, as_sweep(job.terms), job.clients, states, jnp.int32(0), end)
+    job.account.require_metered(before, uses_of(states), range(job.experiment.rounds))
     error = float(np.asarray(resident.errors(job.plan, algorithms, job.tests, states)["error"]).mean())
     state = trees.row(states, (0, 0))
     return jax.vmap(lambda personal: algorithm.model(state.shared, personal))(state.personal), error
