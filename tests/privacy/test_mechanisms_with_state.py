@@ -68,7 +68,7 @@ def test_a_release_with_a_schedule_draws_noise_of_each_rounds_size(tmp_path: Pat
     run = loop.run(Experiment(privacy=level, phases=(Phase("fedavg", 4),)), tmp_path)
     steps = [np.load(run.public / "shared" / f"{n:06d}.npz") for n in range(1, 5)]
     sizes = [np.abs(b["[0]['weights']"] - a["[0]['weights']"]).mean() for a, b in itertools.pairwise(steps)]
-    assert sizes[0] > 1.5 * sizes[1] > 2 * sizes[2]
+    assert sizes[0] > 4 * sizes[2], "16 times is expected; the mean of 8 weights strays by a third"
     assert run.statement()["epsilon"] <= 0.05
 
 
