@@ -166,3 +166,16 @@ def test_a_round_is_taken_once(tmp_path: Path) -> None:
         server.take(ask, {})
         with pytest.raises(ValueError, match="round 1 is next"):
             server.take(ask, {0: good(server, ask)})
+
+
+def test_a_server_whose_ledger_lost_a_line_does_not_go_on(tmp_path: Path) -> None:
+    with Coordinator(CLIENT, tmp_path) as server:
+        for _ in range(2):
+            ask = server.ask()
+            server.take(ask, {})
+        run = server.run.path
+    ledger = tmp_path / "ledger.jsonl"
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(PrivacyError, match="does not hold the 2 rounds"):
+        Coordinator(CLIENT, tmp_path)
+    assert (run / "public" / "shared" / "000002.npz").exists(), "what was published stays"
