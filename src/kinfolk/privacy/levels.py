@@ -43,6 +43,10 @@ class Level(StrEnum):
     def __repr__(self) -> str:
         return repr(self.value)
 
+    @classmethod
+    def _missing_(cls, value: object) -> Level:
+        raise ValueError(f"level={value!r} is not one of {', '.join(cls)}")
+
     @property
     def private(self) -> bool:
         """Whether anything is protected at all."""
@@ -167,8 +171,6 @@ class PrivacyLevel:
     in that many clients at once; at example level the statement gives the epsilon of the dearest of them together."""
 
     def __post_init__(self) -> None:
-        if self.level not in LEVELS:
-            raise ValueError(f"level={self.level!r} is not one of {LEVELS}")
         object.__setattr__(self, "level", Level(self.level))
         if self.relation not in RELATIONS:
             raise ValueError(f"relation={self.relation!r} is not one of {RELATIONS}")

@@ -1,5 +1,6 @@
 """An experiment: all that is needed to repeat a run, as dataclasses and as TOML, which is their text form.
 
+>>> from kinfolk.toml import to_toml
 >>> print(to_toml(Experiment(seed=1, phases=(Phase("local", 5),))).splitlines()[1])
 seed = 1
 """

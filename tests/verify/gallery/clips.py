@@ -35,6 +35,10 @@ class OtherSum:
     def sampling(self) -> Any:
         return self.inner.sampling
 
+    @property
+    def open(self) -> bool:
+        return self.inner.open
+
     def __call__(self, kind: str, meter: Any, what: Sum, *rest: Any) -> Any:
         return self.inner(kind, meter, self.changed(what), *rest)
 

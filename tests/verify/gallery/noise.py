@@ -60,6 +60,10 @@ class OtherMeter:
     def sampling(self) -> Any:
         return self.inner.sampling
 
+    @property
+    def open(self) -> bool:
+        return self.inner.open
+
     def __call__(self, kind: str, meter: Meter, *rest: Any) -> tuple[Any, Meter]:
         key = jax.lax.select(self.seeded > 0, jax.random.key(0), meter.noise)
         other = replace(meter, noise=key, uses=trees.zeros_like(meter.uses))
