@@ -14,6 +14,7 @@ from kinfolk import trees
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.privacy import clipping
 from kinfolk.privacy.clipping import Sum, clip_one
+from kinfolk.privacy.mechanisms import GaussianSum
 from kinfolk.verify.attack_problems import Game, level_for, problem_of, set_up
 
 from .checking import Bug, found_by_attack, found_by_sensitivity
@@ -25,22 +26,13 @@ SIZES = np.array([0.5, 2.3, 0.5, 0.7], np.float32)
 
 @trees.register
 @dataclass(frozen=True)
-class OtherSum:
+class OtherSum(GaussianSum):
     """A mechanism that sums something else than it was asked to."""
 
-    inner: Any
-    changed: Callable[[Sum], Sum] = field(metadata={"static": True})
-
-    @property
-    def sampling(self) -> Any:
-        return self.inner.sampling
-
-    @property
-    def open(self) -> bool:
-        return self.inner.open
+    changed: Callable[[Sum], Sum] = field(default=lambda what: what, metadata={"static": True})
 
     def __call__(self, kind: str, meter: Any, what: Sum, *rest: Any) -> Any:
-        return self.inner(kind, meter, self.changed(what), *rest)
+        return super().__call__(kind, meter, self.changed(what), *rest)
 
 
 def clip_forgotten(what: Sum) -> Sum:
@@ -92,7 +84,7 @@ def _weighted_game() -> Game:
 
 
 def _with_sum(game: Game, changed: Callable[[Sum], Sum]) -> Game:
-    return replace(game, terms=replace(game.terms, inbox=OtherSum(game.terms.inbox, changed)))
+    return replace(game, terms=replace(game.terms, inbox=OtherSum(**vars(game.terms.inbox), changed=changed)))
 
 
 def _by_search(name: str, what: str, changed: Callable[[Sum], Sum]) -> Bug:
