@@ -3,8 +3,9 @@
 Inputs that hold data, and keys, coins and masks, are marked; so are constants, which may be data frozen at trace time.
 Every operation passes marks on. Only a release clears them, and only if (i) everything else it reads is clean, (ii) its
 rows reach it untouched, one unit per row: nothing may mix rows before they are clipped, (iii) its keys and the numbers
-of its mechanism are those the gate came with, each in its place, and (iv) its counter was used by no other release: a
-counter is a token that a release spends and gives back advanced, so noise is never used twice and all is counted.
+of its mechanism are those the gate came with, each in its place and for this kind of release, and (iv) its counter is
+its kind's and was used by no other release: a counter is a token that a release spends and gives back advanced, so
+noise is never used twice and all is counted.
 
 It does not see sensitivities, shapes, Python control flow, the engine's gather and scatter, time, memory or logs.
 """
@@ -12,7 +13,7 @@ It does not see sensitivities, shapes, Python control flow, the engine's gather 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import jax
@@ -30,18 +31,33 @@ them MARKED. TERMS: a mechanism's numbers; COUNTER: a meter's uses. Both are cle
 
 
 @dataclass(frozen=True)
+class For:
+    """The label of inputs that belong to some kinds of release: no other kind may use them."""
+
+    label: str
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Place:
     """An input that a release must get untouched, and in its place."""
 
     label: str
     number: int
+    """Among the inputs of this label and these kinds."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of release that may use it; empty: every kind."""
 
 
 @dataclass(frozen=True, eq=False)
 class Token:
     """The value of a counter at one point of the program; compared by identity."""
 
+    kinds: tuple[str, ...]
+    """Kinds of release that it counts."""
 
+
+Given = str | For
 Label = str | Place | Token
 
 
@@ -56,7 +72,7 @@ class Report:
     labels: Tree = None
     """A label for every output, in the output's tree structure."""
     places: Tree = None
-    """The same with the places of inputs that come out untouched."""
+    """The same with the places of inputs that come out untouched, and whose counters are whose."""
     releases: dict[str, int] = field(default_factory=dict)
     """Most releases of each kind that one call can make."""
     sizes: dict[str, int] = field(default_factory=dict)
@@ -86,29 +102,31 @@ def check(function: Callable[..., Tree], arguments: Sequence[Tree], labels: Sequ
     marks = [mark for argument, label in zip(arguments, labels, strict=True) for mark in _spread(label, argument)]
     walker = _Walker(report)
     outputs, report.releases = walker.walk(closed, _numbered(marks))
-    report.labels = jax.tree.unflatten(jax.tree.structure(shapes), walker.plain(outputs))
-    report.places = jax.tree.unflatten(jax.tree.structure(shapes), outputs)
+    unused = walker.plain_once(outputs)
+    report.labels = jax.tree.unflatten(jax.tree.structure(shapes), [_kind_of(mark) for mark in unused])
+    report.places = jax.tree.unflatten(jax.tree.structure(shapes), unused)
     constants = "".join(hashlib.sha256(np.asarray(value).tobytes()).hexdigest() for value in closed.consts)
     report.program = hashlib.sha256((jaxprs.text(closed) + constants).encode()).hexdigest()
     return report
 
 
-def _numbered(marks: Sequence[str]) -> list[Label]:
+def _numbered(marks: Sequence[Given]) -> list[Label]:
     """Counters become tokens; rows, keys and terms get numbers, each in the order of the inputs."""
-    seen: dict[str, int] = {}
+    seen: dict[Given, int] = {}
     labels: list[Label] = []
     for mark in marks:
-        if mark in (ROWS, KEY, TERMS):
-            labels.append(Place(mark, seen.get(mark, 0)))
+        label, kinds = (mark.label, mark.kinds) if isinstance(mark, For) else (mark, ())
+        if label in (ROWS, KEY, TERMS):
+            labels.append(Place(label, seen.get(mark, 0), kinds))
             seen[mark] = seen.get(mark, 0) + 1
         else:
-            labels.append(Token() if mark == COUNTER else mark)
+            labels.append(Token(kinds) if label == COUNTER else label)
     return labels
 
 
-def _spread(label: Tree, argument: Tree) -> list[str]:
+def _spread(label: Tree, argument: Tree) -> list[Given]:
     """One label per leaf of `argument`, from a prefix tree of labels."""
-    if isinstance(label, str):
+    if isinstance(label, Given):
         return [label] * len(jax.tree.leaves(argument))
     return jax.tree.leaves(jax.tree.map(lambda mark, part: jax.tree.map(lambda _: mark, part), label, argument))
 
@@ -119,18 +137,19 @@ def must_be_clean(report: Report, what: str, labels: Tree) -> None:
         report.violations.append(f"{what} depends on data other than through a release")
 
 
-def must_be_counters(report: Report, labels: Tree) -> None:
-    """Adds a violation unless all labels are counters that no release has used up."""
-    if any(mark != COUNTER for mark in jax.tree.leaves(labels)):
+def must_be_counters(report: Report, places: Mapping[str, Tree]) -> None:
+    """Adds a violation unless every kind's place holds its own counter, which no release has used up."""
+    if any(not isinstance(mark, Token) or mark.kinds != (kind,) for kind, mark in places.items()):
         report.violations.append("the counters that come back are not the latest: use the gate that a query returns")
 
 
-def must_be_handed_on(report: Report, keys: Sequence[object], numbers: Tree) -> None:
-    """Adds a violation unless a meter's keys come back untouched, each in its place, and its other numbers clean.
+def must_be_handed_on(report: Report, keys: Sequence[object], tape: Mapping[str, object], numbers: Tree) -> None:
+    """Adds a violation unless a meter's keys and noise come back untouched, each in its place, and all else clean.
 
     The next round starts from this meter: what is hidden in it now would count as clean then.
     """
-    if any(mark != Place(KEY, n) for n, mark in enumerate(keys)):
+    moved = any(mark != Place(KEY, n) for n, mark in enumerate(keys))
+    if moved or any(mark != Place(KEY, 0, (kind,)) for kind, mark in tape.items()):
         report.violations.append("the keys or the noise of the next round were changed: leave the meter alone")
     if any(private(mark) for mark in jax.tree.leaves(numbers)):
         report.violations.append("something that depends on data was put into the meter, where the next round finds it")
@@ -193,14 +212,17 @@ class _Walker:
     def release(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         keys, counter, units, terms, public = _split(marks, equation.params["sizes"])
         kind, before = equation.params["kind"], len(self.report.violations)
-        tape = [mark for mark in keys[2:] if not (isinstance(mark, Place) and mark.label == KEY and mark.number > 1)]
-        if keys[:2] != [Place(KEY, 0), Place(KEY, 1)] or tape:
+        if keys[:2] != [Place(KEY, 0), Place(KEY, 1)]:
             self.violate(equation, "a release does not use the keys its gate came with")
+        if any(mark != Place(KEY, 0, (kind,)) for mark in keys[2:]):
+            self.violate(equation, f"a release of kind {kind!r} does not use the exact noise that was drawn for it")
         if not isinstance(counter[0], Token) or counter[0] in self.spent:
             self.violate(equation, "two releases would share noise: use the gate that a query returns")
+        elif kind not in counter[0].kinds:
+            self.violate(equation, f"a release of kind {kind!r} is counted as {' or '.join(counter[0].kinds)}")
         if units != [Place(ROWS, n) for n in range(len(units))]:
             self.violate(equation, "rows were changed or mixed before they reached a release")
-        if not _in_a_row(terms):
+        if not _in_place(terms, kind):
             self.violate(equation, "a mechanism was changed inside the program")
         if any(private(mark) for mark in public):
             self.violate(equation, "a release reads something besides its rows that depends on data")
@@ -211,7 +233,7 @@ class _Walker:
         size = sum(jaxprs.aval(variable).size for variable in equation.outvars[1:])
         self.report.sizes[kind] = max(size, self.report.sizes.get(kind, 0))
         self.report.bodies.append((kind, jaxprs.text(equation.params["program"]), jaxprs.public_shapes(equation)))
-        return [Token(), *[CLEAN if ok else MARKED] * (len(equation.outvars) - 1)], {kind: 1}
+        return [Token((kind,)), *[CLEAN if ok else MARKED] * (len(equation.outvars) - 1)], {kind: 1}
 
     def scan(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         constants, carried = jaxprs.scan_sizes(equation.params)
@@ -219,14 +241,14 @@ class _Walker:
         carry = self.handed_over(marks[constants : constants + carried])
         slices = [_mixed([mark]) for mark in marks[constants + carried :]]
         while True:  # labels only get worse, so this ends
-            entering = [Token() if isinstance(mark, Token) else mark for mark in carry]
+            entering = [_fresh(mark) for mark in carry]
             outputs, releases = self.walk(equation.params["jaxpr"], [*fixed, *entering, *slices])
             leaving = self.plain_once(outputs[:carried])
             joined = [_join_turn(a, b) for a, b in zip(carry, leaving, strict=True)]
             if joined == carry:
                 break
             carry = joined
-        last = [Token() if isinstance(mark, Token) else mark for mark in carry]
+        last = [_fresh(mark) for mark in carry]
         stacked = [_mixed([mark]) for mark in outputs[carried:]]
         return [*last, *stacked], {kind: count * equation.params["length"] for kind, count in releases.items()}
 
@@ -246,10 +268,6 @@ class _Walker:
                 seen.add(mark)
         return labels
 
-    def plain(self, marks: Sequence[Label]) -> list[str]:
-        """Labels for a reader, without tokens and places."""
-        return [_kind_of(mark) for mark in self.plain_once(marks)]
-
     def loop(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         p = equation.params
         if jaxprs.has_release(p["body_jaxpr"]) or jaxprs.has_release(p["cond_jaxpr"]):
@@ -268,7 +286,7 @@ class _Walker:
 
     def branches(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         index, rest = marks[0], self.plain_once(marks[1:])
-        lent: dict[Label, Label] = {mark: Token() for mark in rest if isinstance(mark, Token)}
+        lent: dict[Label, Label] = {mark: _fresh(mark) for mark in rest if isinstance(mark, Token)}
         before, results, spent = set(self.spent), [], set(self.spent)
         for branch in equation.params["branches"]:
             self.spent = set(before)
@@ -279,7 +297,7 @@ class _Walker:
         if private(index) and any(releases for _, releases in results):
             self.violate(equation, "data decides whether a release is made")
         columns = zip(*(labels for labels, _ in results), strict=True)
-        outputs = [Token() if all(isinstance(m, Token) for m in column) else _join(*column) for column in columns]
+        outputs = [_join_branches(column) for column in columns]
         kinds = {kind for _, releases in results for kind in releases}
         dearest = {kind: max(releases.get(kind, 0) for _, releases in results) for kind in kinds}
         return [MARKED] * len(outputs) if private(index) else outputs, dearest
@@ -301,17 +319,29 @@ def _join(*marks: Label) -> Label:
     return marks[0] if len(set(marks)) == 1 else _mixed(marks)
 
 
+def _fresh(mark: Label) -> Label:
+    """A counter at another point of the program; every other label stays."""
+    return Token(mark.kinds) if isinstance(mark, Token) else mark
+
+
+def _counts_alike(marks: Sequence[Label]) -> bool:
+    return all(isinstance(mark, Token) for mark in marks) and len({getattr(mark, "kinds", ()) for mark in marks}) == 1
+
+
 def _join_turn(before: Label, after: Label) -> Label:
-    """What a loop's value is after any number of turns: a counter stays one if every turn hands one on."""
-    if isinstance(before, Token) and isinstance(after, Token):
-        return before
-    return _join(before, after)
+    """What a loop's value is after any number of turns: a counter stays one if every turn hands one of its kind on."""
+    return before if _counts_alike((before, after)) else _join(before, after)
 
 
-def _in_a_row(marks: list[Label]) -> bool:
-    """Whether these are a mechanism's numbers, untouched and in order."""
-    first = marks[0].number if marks and isinstance(marks[0], Place) else 0
-    return marks == [Place(TERMS, first + n) for n in range(len(marks))]
+def _join_branches(marks: Sequence[Label]) -> Label:
+    """What a branch's value is: a counter, if every branch hands one of the same kind on."""
+    return _fresh(marks[0]) if _counts_alike(marks) else _join(*marks)
+
+
+def _in_place(marks: list[Label], kind: str) -> bool:
+    """Whether these are the numbers of the mechanism for this kind, from the first on, untouched and in order."""
+    kinds = marks[0].kinds if marks and isinstance(marks[0], Place) else ()
+    return kind in kinds and marks == [Place(TERMS, n, kinds) for n in range(len(marks))]
 
 
 def _split(marks: list[Label], sizes: Sequence[int]) -> list[list[Label]]:

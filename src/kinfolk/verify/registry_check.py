@@ -13,6 +13,7 @@ from kinfolk.algorithms import REGISTRY
 from kinfolk.privacy.choice import ExactMin, NoisyMin
 from kinfolk.privacy.levels import Level, Terms
 from kinfolk.privacy.mechanisms import ExactSum, GaussianSum, Sampling
+from kinfolk.privacy.noise_tape import tape_shapes
 from kinfolk.rounds import RoundSpec
 from kinfolk.types import Algorithm, Model, Rows
 from kinfolk.verify.round_check import RoundCheck, check_round
@@ -44,14 +45,21 @@ def small_rows(features: int, length: int = 5) -> Rows:
     return Rows(shape((length, features), jnp.float32), shape((length,), jnp.float32), shape((length,), bool))
 
 
-def check_small(algorithm: Algorithm, level: Level, model: Model, features: int, steps: int = 2) -> RoundCheck:
+def check_small(
+    algorithm: Algorithm, level: Level, model: Model, features: int, steps: int = 2, exact: bool = False
+) -> RoundCheck:
     """The flow check of an algorithm on three small clients.
 
     `algorithm`: the method. `level`: the privacy level. `model`: the model. `features`: how many numbers an example
-    has. `steps`: local steps in a round.
+    has. `steps`: local steps in a round. `exact`: with exact noise on a tape, as in a release.
     """
-    spec = RoundSpec(model, level, steps, clients=3)
-    return check_round(spec, algorithm, small_terms(level), small_rows(features))
+    program = RoundSpec(model, level, steps, clients=3), algorithm, small_terms(level), small_rows(features)
+    found = check_round(*program)
+    if not (exact and level.private):
+        return found
+    sizes, uses = (dict.fromkeys(level.kinds, 1) | known for known in (found.sizes, found.releases))
+    tapes = [tape_shapes(kinds, sizes, uses) for kinds in (level.data_kinds, level.inbox_kinds)]
+    return check_round(*program, tapes=(tapes[0], tapes[1]))
 
 
 class RegistryRow(TypedDict):

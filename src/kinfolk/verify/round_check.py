@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kinfolk.privacy.gates import CHOICE, MIXTURE, SECOND_MOMENT, SQUARES
+from kinfolk.privacy.gates import CHOICE, GRADIENT, MIXTURE, SECOND_MOMENT, SQUARES
 from kinfolk.privacy.levels import Terms
 from kinfolk.privacy.mechanisms import AdaptiveSum
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
@@ -24,6 +24,7 @@ from kinfolk.verify.flow import (
     MARKED,
     ROWS,
     TERMS,
+    For,
     Report,
     check,
     must_be_clean,
@@ -94,15 +95,17 @@ def check_round(
 
     def meter(kinds: tuple[str, ...], tape: Tape | None) -> tuple[Meter, Meter]:
         shapes = jax.eval_shape(lambda k: new_meter(k, kinds), key)
-        counters = dict.fromkeys(kinds, COUNTER)
-        marks: Tree = Meter(KEY, KEY, counters, CLEAN, CLEAN, jax.tree.map(lambda _: KEY, tape))  # type: ignore[arg-type]
+        counters, noise = ({kind: For(label, (kind,)) for kind in kinds} for label in (COUNTER, KEY))
+        drawn: Tree = replace(tape, values={kind: noise[kind] for kind in tape.values}) if tape else None
+        marks: Tree = Meter(KEY, KEY, counters, CLEAN, CLEAN, drawn)  # type: ignore[arg-type]
         return replace(shapes, tape=tape), marks
 
     own, own_marks = meter(level.data_kinds, tapes[0])
     kept = CLEAN if "personal" in clean else MARKED
     shapes: Tree = Client(personal, rows, own, terms.own, real, number)  # type: ignore[arg-type]
     arguments = (algorithm, shared, shapes, number)
-    marks: Tree = Client(kept, ROWS, own_marks, TERMS, CLEAN, CLEAN)  # type: ignore[arg-type]
+    at_gate = (For(TERMS, (GRADIENT,)), For(TERMS, (CHOICE,)))
+    marks: Tree = Client(kept, ROWS, own_marks, at_gate, CLEAN, CLEAN)  # type: ignore[arg-type]
     labels = (CLEAN, CLEAN, marks, CLEAN)
     round_of_client = partial(client_round, spec)
 
@@ -113,13 +116,12 @@ def check_round(
     client = check(round_of_client, arguments, labels)
     reports.append(client)
     if client.labels is not None:
-        message_marks, personal_marks, meter_marks = client.labels
+        message_marks, personal_marks, _ = client.labels
         if "message" in clean:
             must_be_clean(client, "the message", message_marks)
         if "personal" in clean:
             must_be_clean(client, "the personal state", personal_marks)
         if level.private:
-            must_be_counters(client, meter_marks.uses)
             _check_meter(client, client.places[2])
             must_be_as_usual(client, usual, arguments[2:], labels[2:])
         theirs = meter(level.inbox_kinds, tapes[1])
@@ -137,8 +139,9 @@ def check_round(
 
 
 def _check_meter(report: Report, meter: Meter) -> None:
-    tape = jax.tree.leaves(meter.tape)
-    must_be_handed_on(report, [meter.noise, meter.coins, *tape], (meter.draws, meter.memory))
+    must_be_counters(report, meter.uses)
+    tape = meter.tape.values if meter.tape else {}
+    must_be_handed_on(report, [meter.noise, meter.coins], tape, (meter.draws, meter.memory))
 
 
 def _check_start(spec: RoundSpec, algorithm: Algorithm, key: Tree, slot: Tree) -> Report:
@@ -177,7 +180,7 @@ def _mail(spec: RoundSpec, terms: Terms, message: Tree, places: int, meter: tupl
     messages = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((places, *leaf.shape), leaf.dtype), message)
     expected: Tree = jax.ShapeDtypeStruct((spec.clients,), jnp.float32)
     shapes: Tree = Mail(messages, real, number, flag, meter[0], terms.inbox, expected)  # type: ignore[arg-type]
-    marks: Tree = Mail(seen, seen, seen, seen, meter[1], TERMS, CLEAN)  # type: ignore[arg-type]
+    marks: Tree = Mail(seen, seen, seen, seen, meter[1], For(TERMS, spec.level.inbox_kinds), CLEAN)  # type: ignore[arg-type]
     return shapes, marks
 
 
@@ -187,7 +190,6 @@ def _check_server(spec: RoundSpec, algorithm: Algorithm, shared: Tree, mail: Mai
     server = check(partial(server_round, spec), arguments, labels)
     if server.labels is not None and "shared" in spec.level.clean:
         must_be_clean(server, "the shared state", server.labels[0])
-        must_be_counters(server, server.labels[1].uses)
         _check_meter(server, server.places[1])
 
     def usual(kind: str, public: Tree, mail: Mail, number: Tree) -> Tree:

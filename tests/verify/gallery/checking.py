@@ -36,9 +36,9 @@ class Bug:
     sound: Check
 
 
-def found_by_flow(algorithm: Any, level: str) -> list[str]:
-    """Violations in the traced round."""
-    return list(check_small(algorithm, Level(level), models.linear(3), 3).violations)
+def found_by_flow(algorithm: Any, level: str, exact: bool = False) -> list[str]:
+    """Violations in the traced round; with `exact` noise, in the round of a release."""
+    return list(check_small(algorithm, Level(level), models.linear(3), 3, exact=exact).violations)
 
 
 def found_by_attack(problem: Problem, runs: int = RUNS) -> list[str]:

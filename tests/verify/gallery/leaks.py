@@ -96,67 +96,71 @@ def raw_metric(self: Any, shared: Any, personal: Any, gate: Any) -> Any:
     return ({**layer, "bias": layer["bias"] + loss},), personal, gate
 
 
-def _bug(name: str, what: str, inner: Any, level: str, **changes: Any) -> Bug:
+def planted(
+    name: str, what: str, inner: Any, level: str, exact: bool = False, sound: dict[str, Any] | None = None, **bad: Any
+) -> Bug:
+    """A bug in one function of a sound algorithm; `sound`: what stands there without it, where this is not the
+    algorithm's own."""
     return Bug(
         name,
         what,
         "flow",
-        lambda: found_by_flow(Changed(inner, **changes), level),
-        lambda: found_by_flow(Changed(inner), level),
+        lambda: found_by_flow(Changed(inner, **bad), level, exact),
+        lambda: found_by_flow(Changed(inner, **(sound or {})), level, exact),
     )
 
 
 BUGS = (
-    _bug(
+    planted(
         "actual-size divisor",
         "the mean is divided by how many clients took part, which gives that number away",
         FedAvg(),
         "client",
         new_server=actual_size_divisor,
     ),
-    _bug(
+    planted(
         "rows mixed before the clip",
         "messages are centred by their mean before each is clipped",
         FedAvg(),
         "client",
         new_server=centred_before_the_clip,
     ),
-    _bug(
+    planted(
         "noise after a weighted mean",
         "a wrapper clips and noises the aggregate instead of each client",
         FedAvg(),
         "client",
         new_server=noise_on_a_weighted_mean,
     ),
-    _bug(
+    planted(
         "a release not counted",
         "the inbox from before the release is returned, so that its use is never charged",
         FedAvg(),
         "client",
         new_server=old_inbox_returned,
     ),
-    _bug(
+    planted(
         "raw variance in a strength",
         "the strength is set from the raw variance of the client's labels",
         MeanRegularized(),
         "example",
         new_client=strength_from_raw_variance,
     ),
-    _bug(
+    planted(
         "cache of raw statistics",
         "the released model starts from the raw mean label",
         Local(),
         "example",
         new_client=cached_statistics,
     ),
-    _bug(
+    planted(
         "running state",
         "a running mean of raw messages, as in BatchNorm, is published beside the noisy update",
         FedAvg(),
         "client",
         new_server=running_state,
     ),
-    _bug(
+    planted(
         "raw metric published",
         "the message carries the training loss",
         FedAvg(),
