@@ -17,7 +17,8 @@ from kinfolk.algorithms.mean_regularized import MeanRegularized
 from kinfolk.privacy.levels import Level
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.types import Model
-from kinfolk.verify.flow import CLEAN, MARKED, ROWS, check
+from kinfolk.verify.flow import check
+from kinfolk.verify.labels import CLEAN, MARKED, ROWS
 from kinfolk.verify.registry_check import check_small
 from kinfolk.verify.round_check import RoundCheck
 

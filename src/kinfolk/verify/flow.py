@@ -23,46 +23,25 @@ from jax.extend import core
 from kinfolk.privacy.release import PrivacyError, release_p
 from kinfolk.types import Tree
 from kinfolk.verify import jaxprs
-
-CLEAN, ROWS, MARKED, KEY, TERMS, COUNTER = "clean", "rows", "marked", "key", "terms", "counter"
-"""ROWS: raw, one privacy unit per row of the leading axis. KEY: a noise or coin key. Any operation on these two makes
-them MARKED. TERMS: a mechanism's numbers; COUNTER: a meter's uses. Both are clean, and lose their label when changed.
-"""
-
-
-@dataclass(frozen=True)
-class For:
-    """The label of inputs that belong to some kinds of release: no other kind may use them."""
-
-    label: str
-    kinds: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Place:
-    """An input that a release must get untouched, and in its place."""
-
-    label: str
-    number: int
-    """Among the inputs of this label and these kinds."""
-    kinds: tuple[str, ...] = ()
-    """Kinds of release that may use it; empty: every kind."""
-
-
-@dataclass(frozen=True, eq=False)
-class Token:
-    """The value of a counter at one point of the program; compared by identity."""
-
-    kinds: tuple[str, ...]
-    """Kinds of release that it counts."""
-
-
-Given = str | For
-Label = str | Place | Token
-
-
-def private(mark: Label) -> bool:
-    return (mark.label if isinstance(mark, Place) else mark) in (ROWS, MARKED, KEY)
+from kinfolk.verify.labels import (
+    CLEAN,
+    KEY,
+    MARKED,
+    ROWS,
+    Label,
+    Place,
+    Token,
+    fresh,
+    in_place,
+    join,
+    join_branches,
+    join_turn,
+    mixed,
+    numbered,
+    plain,
+    private,
+    spread,
+)
 
 
 @dataclass
@@ -99,36 +78,15 @@ def check(function: Callable[..., Tree], arguments: Sequence[Tree], labels: Sequ
     except jax.errors.ConcretizationTypeError as error:
         report.violations.append(f"Python looked at a traced value: {str(error).splitlines()[0]}")
         return report
-    marks = [mark for argument, label in zip(arguments, labels, strict=True) for mark in _spread(label, argument)]
+    marks = [mark for argument, label in zip(arguments, labels, strict=True) for mark in spread(label, argument)]
     walker = _Walker(report)
-    outputs, report.releases = walker.walk(closed, _numbered(marks))
+    outputs, report.releases = walker.walk(closed, numbered(marks))
     unused = walker.plain_once(outputs)
-    report.labels = jax.tree.unflatten(jax.tree.structure(shapes), [_kind_of(mark) for mark in unused])
+    report.labels = jax.tree.unflatten(jax.tree.structure(shapes), [plain(mark) for mark in unused])
     report.places = jax.tree.unflatten(jax.tree.structure(shapes), unused)
     constants = "".join(hashlib.sha256(np.asarray(value).tobytes()).hexdigest() for value in closed.consts)
     report.program = hashlib.sha256((jaxprs.text(closed) + constants).encode()).hexdigest()
     return report
-
-
-def _numbered(marks: Sequence[Given]) -> list[Label]:
-    """Counters become tokens; rows, keys and terms get numbers, each in the order of the inputs."""
-    seen: dict[Given, int] = {}
-    labels: list[Label] = []
-    for mark in marks:
-        label, kinds = (mark.label, mark.kinds) if isinstance(mark, For) else (mark, ())
-        if label in (ROWS, KEY, TERMS):
-            labels.append(Place(label, seen.get(mark, 0), kinds))
-            seen[mark] = seen.get(mark, 0) + 1
-        else:
-            labels.append(Token(kinds) if label == COUNTER else label)
-    return labels
-
-
-def _spread(label: Tree, argument: Tree) -> list[Given]:
-    """One label per leaf of `argument`, from a prefix tree of labels."""
-    if isinstance(label, Given):
-        return [label] * len(jax.tree.leaves(argument))
-    return jax.tree.leaves(jax.tree.map(lambda mark, part: jax.tree.map(lambda _: mark, part), label, argument))
 
 
 def must_be_clean(report: Report, what: str, labels: Tree) -> None:
@@ -186,6 +144,13 @@ class _Walker:
 
     def step(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         name, outputs = equation.primitive.name, len(equation.outvars)
+        if jaxprs.shows(equation):
+            if mixed(marks) == MARKED:
+                self.violate(equation, f"{name} shows a value that depends on data")
+            return [MARKED] * outputs, {}
+        if why := jaxprs.refusal(equation):
+            self.violate(equation, why)
+            return [MARKED] * outputs, {}
         if equation.primitive is release_p:
             return self.release(equation, marks)
         if name == "scan":
@@ -194,20 +159,13 @@ class _Walker:
             return self.loop(equation, marks)
         if name == "cond":
             return self.branches(equation, marks)
-        if "callback" in name or "debug" in name or "outfeed" in name:
-            if _mixed(marks) == MARKED:
-                self.violate(equation, f"{name} shows a value that depends on data")
-            return [MARKED] * outputs, {}
-        if name in jaxprs.REFUSED or jaxprs.has_reference(equation):
-            self.violate(equation, f"{name!r} may do what the check cannot see: write it with plain functions")
-            return [MARKED] * outputs, {}
         inner = [closed for closed in jaxprs.held(equation) if len(closed.jaxpr.invars) == len(marks)]
         if name in jaxprs.CALLS and len(inner) == 1 and len(inner[0].jaxpr.outvars) == outputs:
             return self.walk(inner[0], marks)
-        if any(jaxprs.has_release(closed) for closed in jaxprs.held(equation)):
-            self.violate(equation, f"a release inside {name!r}, which the check cannot follow")
+        for problem in (text for closed in jaxprs.held(equation) for text in jaxprs.unseen_inside(closed, repr(name))):
+            self.violate(equation, problem)
         frozen = any(closed.consts for closed in jaxprs.held(equation))
-        return [MARKED if frozen else _mixed(marks)] * outputs, {}
+        return [MARKED if frozen else mixed(marks)] * outputs, {}
 
     def release(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         keys, counter, units, terms, public = _split(marks, equation.params["sizes"])
@@ -222,7 +180,7 @@ class _Walker:
             self.violate(equation, f"a release of kind {kind!r} is counted as {' or '.join(counter[0].kinds)}")
         if units != [Place(ROWS, n) for n in range(len(units))]:
             self.violate(equation, "rows were changed or mixed before they reached a release")
-        if not _in_place(terms, kind):
+        if not in_place(terms, kind):
             self.violate(equation, "a mechanism was changed inside the program")
         if any(private(mark) for mark in public):
             self.violate(equation, "a release reads something besides its rows that depends on data")
@@ -239,17 +197,17 @@ class _Walker:
         constants, carried = jaxprs.scan_sizes(equation.params)
         fixed = [CLEAN if isinstance(mark, Token) else mark for mark in marks[:constants]]  # the same in every turn
         carry = self.handed_over(marks[constants : constants + carried])
-        slices = [_mixed([mark]) for mark in marks[constants + carried :]]
+        slices = [mixed([mark]) for mark in marks[constants + carried :]]
         while True:  # labels only get worse, so this ends
-            entering = [_fresh(mark) for mark in carry]
+            entering = [fresh(mark) for mark in carry]
             outputs, releases = self.walk(equation.params["jaxpr"], [*fixed, *entering, *slices])
             leaving = self.plain_once(outputs[:carried])
-            joined = [_join_turn(a, b) for a, b in zip(carry, leaving, strict=True)]
+            joined = [join_turn(a, b) for a, b in zip(carry, leaving, strict=True)]
             if joined == carry:
                 break
             carry = joined
-        last = [_fresh(mark) for mark in carry]
-        stacked = [_mixed([mark]) for mark in outputs[carried:]]
+        last = [fresh(mark) for mark in carry]
+        stacked = [mixed([mark]) for mark in outputs[carried:]]
         return [*last, *stacked], {kind: count * equation.params["length"] for kind, count in releases.items()}
 
     def handed_over(self, marks: Sequence[Label]) -> list[Label]:
@@ -278,15 +236,21 @@ class _Walker:
             outputs, _ = self.walk(p["body_jaxpr"], [*body, *carry])
             decided, _ = self.walk(p["cond_jaxpr"], [*ahead, *carry])
             seen = private(decided[0])
-            joined = [MARKED if seen else _join(a, b) for a, b in zip(carry, outputs, strict=True)]
+            joined = [MARKED if seen else join(a, b) for a, b in zip(carry, outputs, strict=True)]
             if joined == carry:
                 break
             carry = joined
+        self.must_be_silent(equation, seen, [p["body_jaxpr"], p["cond_jaxpr"]])
         return carry, {}
+
+    def must_be_silent(self, equation: core.JaxprEqn, seen: bool, parts: Sequence[core.ClosedJaxpr]) -> None:
+        """Where data decide what runs, and how often, even a constant that is printed tells something of them."""
+        for name in dict.fromkeys(name for part in parts if seen for name in jaxprs.shown_inside(part)):
+            self.violate(equation, f"data decide how often {name} is called")
 
     def branches(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
         index, rest = marks[0], self.plain_once(marks[1:])
-        lent: dict[Label, Label] = {mark: _fresh(mark) for mark in rest if isinstance(mark, Token)}
+        lent: dict[Label, Label] = {mark: fresh(mark) for mark in rest if isinstance(mark, Token)}
         before, results, spent = set(self.spent), [], set(self.spent)
         for branch in equation.params["branches"]:
             self.spent = set(before)
@@ -296,52 +260,12 @@ class _Walker:
         self.spent = spent | {mark for mark, inner in lent.items() if inner in spent}
         if private(index) and any(releases for _, releases in results):
             self.violate(equation, "data decides whether a release is made")
+        self.must_be_silent(equation, private(index), equation.params["branches"])
         columns = zip(*(labels for labels, _ in results), strict=True)
-        outputs = [_join_branches(column) for column in columns]
+        outputs = [join_branches(column) for column in columns]
         kinds = {kind for _, releases in results for kind in releases}
         dearest = {kind: max(releases.get(kind, 0) for _, releases in results) for kind in kinds}
         return [MARKED] * len(outputs) if private(index) else outputs, dearest
-
-
-def _mixed(marks: Sequence[Label]) -> str:
-    """The label of a value computed from these."""
-    return MARKED if any(private(mark) for mark in marks) else CLEAN
-
-
-def _kind_of(mark: Label) -> str:
-    if isinstance(mark, Token):
-        return COUNTER
-    return mark.label if isinstance(mark, Place) else mark
-
-
-def _join(*marks: Label) -> Label:
-    """A special label stays only where every path leaves the value alone."""
-    return marks[0] if len(set(marks)) == 1 else _mixed(marks)
-
-
-def _fresh(mark: Label) -> Label:
-    """A counter at another point of the program; every other label stays."""
-    return Token(mark.kinds) if isinstance(mark, Token) else mark
-
-
-def _counts_alike(marks: Sequence[Label]) -> bool:
-    return all(isinstance(mark, Token) for mark in marks) and len({getattr(mark, "kinds", ()) for mark in marks}) == 1
-
-
-def _join_turn(before: Label, after: Label) -> Label:
-    """What a loop's value is after any number of turns: a counter stays one if every turn hands one of its kind on."""
-    return before if _counts_alike((before, after)) else _join(before, after)
-
-
-def _join_branches(marks: Sequence[Label]) -> Label:
-    """What a branch's value is: a counter, if every branch hands one of the same kind on."""
-    return _fresh(marks[0]) if _counts_alike(marks) else _join(*marks)
-
-
-def _in_place(marks: list[Label], kind: str) -> bool:
-    """Whether these are the numbers of the mechanism for this kind, from the first on, untouched and in order."""
-    kinds = marks[0].kinds if marks and isinstance(marks[0], Place) else ()
-    return kind in kinds and marks == [Place(TERMS, n, kinds) for n in range(len(marks))]
 
 
 def _split(marks: list[Label], sizes: Sequence[int]) -> list[list[Label]]:

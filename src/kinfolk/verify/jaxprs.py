@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
 import jax
+import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.extend import core
+from jax.extend.core import primitives
 
 from kinfolk.privacy.release import release_p
 from kinfolk.types import Tree
@@ -25,8 +28,43 @@ CALLS = (
     "custom_vjp_call",
 )
 """Equations whose inner program is simply run: the only ones that are looked into."""
-REFUSED = ("custom_vmap_call", "custom_partitioning", "run_state")
-"""Equations that may do something else when they are vectorised or compiled than what is traced."""
+SHOWS = ("callback", "debug", "outfeed", "infeed")
+"""In the names of operations that hand values to Python, or to whoever listens."""
+
+
+@functools.cache
+def known() -> frozenset[core.Primitive]:
+    """JAX's own operations without effects: those it lists, and some that it only shows in traced programs.
+
+    Everything else is refused: calls of foreign code, operations that do something else when they are vectorised,
+    compiled or divided among devices, and whatever a later JAX or a package adds.
+    """
+    listed = {value for value in vars(primitives).values() if isinstance(value, core.Primitive)}
+    row, key = jax.ShapeDtypeStruct((2,), jnp.float32), jax.eval_shape(lambda: jax.random.key(0))
+    words = jax.ShapeDtypeStruct((2,), jnp.uint32)
+    samples: list[tuple[Callable[..., Tree], Tree]] = [
+        (jax.lax.optimization_barrier, row),
+        (lambda x: jnp.stack(jnp.split(x, 2)), row),
+        (lambda x: jnp.stack(jnp.unstack(x)), row),
+        (lambda x: jax.lax.platform_dependent(x, cpu=jnp.sin, default=jnp.cos), row),
+        (jax.random.clone, key),
+        (jax.random.key_data, key),
+        (jax.random.wrap_key_data, words),
+    ]
+    shown = {eqn.primitive for call, argument in samples for eqn in _equations(jax.make_jaxpr(call)(argument))}
+    return frozenset(listed | shown | {release_p})
+
+
+def shows(equation: core.JaxprEqn) -> bool:
+    """Whether an equation hands its inputs to somebody outside the program."""
+    return any(word in equation.primitive.name for word in SHOWS)
+
+
+def refusal(equation: core.JaxprEqn) -> str | None:
+    """Why an equation cannot be followed, if so: fails closed on whatever is not known to be free of effects."""
+    strange = equation.primitive not in known() or has_reference(equation) or (equation.effects and not held(equation))
+    name = equation.primitive.name
+    return f"{name!r} may do what the check cannot see: write it with plain functions" if strange else None
 
 
 def text(closed: core.ClosedJaxpr) -> str:
@@ -49,27 +87,39 @@ def _is_program(value: object) -> bool:
     return isinstance(value, core.ClosedJaxpr | core.Jaxpr)
 
 
+def _equations(closed: core.ClosedJaxpr) -> Iterator[core.JaxprEqn]:
+    """All equations of a program, and of those that its equations hold."""
+    for equation in closed.jaxpr.eqns:
+        yield equation
+        for inner in held(equation):
+            yield from _equations(inner)
+
+
 def has_release(closed: core.ClosedJaxpr) -> bool:
-    return any(
-        equation.primitive is release_p or any(has_release(inner) for inner in held(equation))
-        for equation in closed.jaxpr.eqns
-    )
+    return any(equation.primitive is release_p for equation in _equations(closed))
+
+
+def shown_inside(closed: core.ClosedJaxpr) -> list[str]:
+    """Operations of a program that hand values to somebody outside."""
+    return list(dict.fromkeys(equation.primitive.name for equation in _equations(closed) if shows(equation)))
+
+
+def unseen_inside(closed: core.ClosedJaxpr, where: str) -> list[str]:
+    """What may not stand in a program whose values are not followed one by one, such as a solver's."""
+    problems = [f"{name} inside {where} shows raw values" for name in shown_inside(closed)]
+    for equation in _equations(closed):
+        why = None if shows(equation) else refusal(equation)
+        problems += [f"inside {where}, {why}"] if why else []
+        if equation.primitive is release_p:
+            problems.append(f"a release inside {where}, which the check cannot follow")
+    return list(dict.fromkeys(problems))
 
 
 def problems_inside(closed: core.ClosedJaxpr) -> list[str]:
     """What may not stand inside a release: constants (perhaps frozen data), callbacks, another release."""
-    problems = ["a release closes over a constant array, which may be data"] if closed.consts else []
-    for equation in closed.jaxpr.eqns:
-        name = equation.primitive.name
-        if "callback" in name or "debug" in name or "outfeed" in name:
-            problems.append(f"{name} inside a release shows raw values")
-        if name in REFUSED or has_reference(equation):
-            problems.append(f"{name!r} inside a release may do what the check cannot see")
-        if equation.primitive is release_p:
-            problems.append("a release inside a release")
-        for inner in held(equation):
-            problems += problems_inside(inner)
-    return list(dict.fromkeys(problems))
+    held_constants = closed.consts or any(inner.consts for eqn in _equations(closed) for inner in held(eqn))
+    problems = ["a release closes over a constant array, which may be data"] if held_constants else []
+    return problems + unseen_inside(closed, "a release")
 
 
 def has_reference(equation: core.JaxprEqn) -> bool:

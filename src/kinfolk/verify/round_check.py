@@ -17,21 +17,8 @@ from kinfolk.privacy.mechanisms import AdaptiveSum
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
 from kinfolk.rounds import Client, Mail, RoundSpec, client_round, data_gate, inbox, server_round
 from kinfolk.types import Algorithm, Model, Tree
-from kinfolk.verify.flow import (
-    CLEAN,
-    COUNTER,
-    KEY,
-    MARKED,
-    ROWS,
-    TERMS,
-    For,
-    Report,
-    check,
-    must_be_clean,
-    must_be_counters,
-    must_be_handed_on,
-    private,
-)
+from kinfolk.verify.flow import Report, check, must_be_clean, must_be_counters, must_be_handed_on
+from kinfolk.verify.labels import CLEAN, COUNTER, KEY, MARKED, ROWS, TERMS, For, private
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Planted bugs: deliberately broken variants, each of which at least one check must catch."""
 
-from . import accounts, clips, forged, leaks, noise
+from . import accounts, clips, forged, leaks, noise, shown
 from .checking import Bug
 
-BUGS: tuple[Bug, ...] = (*noise.BUGS, *clips.BUGS, *leaks.BUGS, *forged.BUGS, *accounts.BUGS)
+BUGS: tuple[Bug, ...] = (*noise.BUGS, *clips.BUGS, *leaks.BUGS, *forged.BUGS, *shown.BUGS, *accounts.BUGS)
 CHECKS = {
     "flow": "data followed through the traced program",
     "replay": "the run repeated with recorded releases and one unit changed",
