@@ -62,7 +62,7 @@ def trained(one: Job) -> resident.State:
 def strength(one: Job) -> float:
     """Of the weights; the bias is the same for all clients."""
     shared = trees.row(trained(one).shared, (0, 0))
-    return one.algorithms[0].describe(shared)["0.weights"]  # type: ignore[attr-defined]
+    return float(one.algorithms[0].describe(shared)["0.weights"])  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("batch", [None, 8])

@@ -174,13 +174,10 @@ def moved(guide: Guide, slope: Tree, log_variance: Array, learning: Value) -> Gu
     return Guide(jax.tree.map(move, guide.log_strength, slopes, squares), slopes, squares, log_variance, rounds)
 
 
-def strengths_by_block(guide: Guide) -> dict[str, float]:
+def strengths_by_block(guide: Guide) -> dict[str, Array]:
     """The learned strength of each block, by its place in the model."""
     found = jax.tree_util.tree_leaves_with_path(guide.log_strength)
-    return {
-        jax.tree_util.keystr(where, simple=True, separator="."): round(float(jnp.exp(value)), 6)
-        for where, value in found
-    }
+    return {jax.tree_util.keystr(where, simple=True, separator="."): jnp.exp(value) for where, value in found}
 
 
 @trees.register
@@ -226,5 +223,5 @@ class MeanRegularizedAuto:
     def model(self, shared: dict[str, Tree], personal: Kept) -> Params:
         return personal.average
 
-    def describe(self, shared: dict[str, Tree]) -> dict[str, float]:
+    def describe(self, shared: dict[str, Tree]) -> dict[str, Array]:
         return strengths_by_block(shared["guide"])

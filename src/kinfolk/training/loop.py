@@ -238,7 +238,8 @@ def _advance(job: Job, chunk: Chunk, state: Tree, backend: Backend) -> tuple[Tre
     described = []
     for number in range(chunk.begin, chunk.end):
         state = backend.advance(job, replace(chunk, begin=number, end=number + 1), state)
-        described.append({"round": number + 1, "strength": describe(trees.row(state.shared, (0, 0)))})
+        found = describe(trees.row(state.shared, (0, 0)))
+        described.append({"round": number + 1, "strength": {name: round(float(v), 6) for name, v in found.items()}})
     return state, described
 
 

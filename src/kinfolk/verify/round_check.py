@@ -100,6 +100,7 @@ def check_round(
         gate = data_gate(spec, client, number)
         return gate.choose(public)[0] if kind == CHOICE else gate.gradient(public)[0]
 
+    reports += _check_outcome(spec, algorithm, (shared, personal), kept)
     client = check(round_of_client, arguments, labels)
     reports.append(client)
     if client.labels is not None:
@@ -141,6 +142,22 @@ def _check_start(spec: RoundSpec, algorithm: Algorithm, key: Tree, slot: Tree) -
     report = check(begin, (algorithm, key, slot), (CLEAN, CLEAN, CLEAN))
     must_be_clean(report, "the initial state", report.labels)
     return report
+
+
+def _check_outcome(spec: RoundSpec, algorithm: Algorithm, states: tuple[Tree, Tree], kept: str) -> list[Report]:
+    """What is made of the states after a round: a client's model, and what the algorithm says about the shared state.
+
+    `kept`: whether personal states are clean.
+    """
+    shared, _ = states
+    model = check(lambda own, *states: own.model(*states), (algorithm, *states), (CLEAN, CLEAN, kept))
+    if "personal" in spec.level.clean:
+        must_be_clean(model, "the model that a client predicts with", model.labels)
+    if not hasattr(algorithm, "describe"):
+        return [model]
+    said: Report = check(lambda own, shared: own.describe(shared), (algorithm, shared), (CLEAN, CLEAN))
+    must_be_clean(said, "what the algorithm says about its shared state", said.labels)
+    return [model, said]
 
 
 def _check_loss(model: Model, key: Tree, rows: Tree) -> Report:

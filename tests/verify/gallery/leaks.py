@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from kinfolk import trees
 from kinfolk.algorithms.fedavg import FedAvg
@@ -25,6 +26,7 @@ class Changed:
     inner: Any
     new_client: Any = field(default=None, metadata={"static": True})
     new_server: Any = field(default=None, metadata={"static": True})
+    new_model: Any = field(default=None, metadata={"static": True})
 
     def init(self, params: Any, clients: int) -> Any:
         return self.inner.init(params, clients)
@@ -39,7 +41,18 @@ class Changed:
         return (self.new_server or type(self.inner).server)(self.inner, shared, inbox)
 
     def model(self, shared: Any, personal: Any) -> Any:
-        return self.inner.model(shared, personal)
+        return (self.new_model or type(self.inner).model)(self.inner, shared, personal)
+
+
+@trees.register
+@dataclass(frozen=True)
+class Talkative(Changed):
+    """One that also says something about its shared state."""
+
+    says: Any = field(default=None, metadata={"static": True})
+
+    def describe(self, shared: Any) -> dict[str, Any]:
+        return {"bias": self.says(shared)}
 
 
 def actual_size_divisor(self: Any, shared: Any, inbox: Any) -> Any:
@@ -96,6 +109,17 @@ def raw_metric(self: Any, shared: Any, personal: Any, gate: Any) -> Any:
     return ({**layer, "bias": layer["bias"] + loss},), personal, gate
 
 
+def frozen_in_the_model(self: Any, shared: Any, personal: Any) -> Any:
+    """What clients predict with is published at this level: here with labels that Python kept."""
+    return jax.tree.map(lambda leaf: leaf + jnp.asarray(FROZEN).mean(), type(self).model(self, shared, personal))
+
+
+def printed_by_the_model(self: Any, shared: Any, personal: Any) -> Any:
+    """At client level a client's model is its own; printing it is not."""
+    jax.debug.callback(print, jax.tree.leaves(personal)[0])
+    return type(self).model(self, shared, personal)
+
+
 def planted(
     name: str, what: str, inner: Any, level: str, exact: bool = False, sound: dict[str, Any] | None = None, **bad: Any
 ) -> Bug:
@@ -110,7 +134,31 @@ def planted(
     )
 
 
+FROZEN = np.arange(4.0, dtype=np.float32)
+"""Stands for labels that an algorithm saw before it was traced."""
+
 BUGS = (
+    planted(
+        "frozen data in the model",
+        "the model that a client predicts with, published at example level, holds raw labels that Python kept",
+        MeanRegularized(),
+        "example",
+        new_model=frozen_in_the_model,
+    ),
+    planted(
+        "a model that prints",
+        "what a client predicts with is private at client level, and is printed",
+        MeanRegularized(),
+        "client",
+        new_model=printed_by_the_model,
+    ),
+    Bug(
+        "frozen data in what is said",
+        "what an algorithm says about its shared state, which is published, holds raw labels that Python kept",
+        "flow",
+        lambda: found_by_flow(Talkative(FedAvg(), says=lambda shared: jnp.asarray(FROZEN).sum()), "client"),
+        lambda: found_by_flow(Talkative(FedAvg(), says=lambda shared: shared[0]["bias"].sum()), "client"),
+    ),
     planted(
         "actual-size divisor",
         "the mean is divided by how many clients took part, which gives that number away",
