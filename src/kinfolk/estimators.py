@@ -156,7 +156,7 @@ class _Personalized(BaseEstimator):
             rounds=self.rounds,
             step_size=self.step_size,
             batch_size=self.batch_size,
-            strength=self.strength if self.strength in (None, "auto") else float(self.strength),
+            strength=self.strength,
             hidden=self.hidden,
             relation=self.relation,
         )

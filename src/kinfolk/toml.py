@@ -27,7 +27,7 @@ def from_toml(text: str, kind: type[Kind]) -> Kind:
     """
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"not valid TOML: {error}") from None
     return _build(kind, values, "")
 
@@ -40,39 +40,49 @@ def _build(kind: type, value: object, where: str) -> Any:
         return _build(kind, value, where)
     if dataclasses.is_dataclass(kind):
         if not isinstance(value, dict):
-            raise ConfigError(f"{where} should be a table, but is {value!r}")
+            raise ConfigError(f"{where} should be a table, but is {shown(value)}")
         hints = typing.get_type_hints(kind)
         for key in value:
             if key not in hints:
                 near = difflib.get_close_matches(key, hints, 1, 0.0)
                 raise ConfigError(f"unknown key {_dotted(where, key)!r}; did you mean {_dotted(where, near[0])!r}?")
+        needed = [
+            field.name
+            for field in dataclasses.fields(kind)
+            if field.default is field.default_factory is dataclasses.MISSING and field.name not in value
+        ]
+        if needed:
+            raise ConfigError(f"missing key {_dotted(where, needed[0])!r}: it has no default, so give it")
         nothing = {field.name: field.metadata.get("none") for field in dataclasses.fields(kind)}
         built = {
             key: None
-            if nothing[key] is not None and item == nothing[key]
+            if nothing[key] is not None and (type(item), item) == (type(nothing[key]), nothing[key])
             else _build(hints[key], item, _dotted(where, key))
             for key, item in value.items()
         }
         try:
             return kind(**built)  # type: ignore[operator]
-        except ConfigError:
-            raise
         except ValueError as error:
-            raise ConfigError(f"{where or getattr(kind, '__name__', '').lower()}: {error}") from None
+            raise ConfigError(f"{where}: {error}" if where else str(error)) from None
     if origin is tuple:
         if not isinstance(value, list):
-            raise ConfigError(f"{where}={value!r} should be a list")
+            raise ConfigError(f"{where}={shown(value)} should be a list")
         return tuple(_build(arguments[0], item, f"{where}[{n}]") for n, item in enumerate(value))
     if origin is dict:
         if not isinstance(value, dict):
-            raise ConfigError(f"{where} should be a table, but is {value!r}")
+            raise ConfigError(f"{where} should be a table, but is {shown(value)}")
         return {key: _build(arguments[1], item, _dotted(where, key)) for key, item in value.items()}
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ConfigError(
+                f"{where} is a number of {value.bit_length()} bits: write one that a float holds"
+            ) from None
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return value  # the dataclass says which words there are
     if kind not in (object, Any) and type(value) is not kind:
-        raise ConfigError(f"{where}={value!r} should be a {kind.__name__}")
+        raise ConfigError(f"{where}={shown(value)} should be a {kind.__name__}")
     return value
 
 
@@ -133,3 +143,15 @@ def _scalar(value: object) -> str:
     if isinstance(value, float):
         return repr(value)  # TOML reads inf and nan too
     return json.dumps(value)
+
+
+def shown(value: object) -> str:
+    """A value as errors show it: not whole, if it is long.
+
+    `value`: what a user wrote.
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of thousands of digits
+        return "(thousands of digits)"
+    return text if len(text) <= 60 else f"{text[:40]}... ({len(text)} characters)"

@@ -14,6 +14,7 @@ from kinfolk.accounting.composition import BudgetError, epsilon
 from kinfolk.accounting.noise_for_budget import Case, noise_multipliers
 from kinfolk.accounting.planning import plan
 from kinfolk.privacy.mechanisms import Cost, coin_rate
+from kinfolk.toml import ConfigError
 
 
 def gaussian(z: float, rate: float = 1.0, relation: str = "zero_out", delta: float = 0.0) -> Cost:
@@ -165,7 +166,7 @@ def test_plan_refuses_what_it_cannot_answer() -> None:
         plan("example", units=100, uses=3)
     with pytest.raises(BudgetError, match="batch=200 is more than rows=100"):
         plan("example", units=100, sample=200, uses=3, epsilon=1)
-    with pytest.raises(BudgetError, match="rows=0 must be above 0"):
+    with pytest.raises(ConfigError, match="rows=0 must be at least 1"):
         plan("example", units=0, sample=2, uses=3, epsilon=1)
 
 

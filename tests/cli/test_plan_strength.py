@@ -47,6 +47,6 @@ def test_words_and_advice(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 def test_errors_and_the_old_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     code, out = call(WORDS.replace("--clients 20", "--clients 0") + " --json", monkeypatch, capsys)
-    assert (code, json.loads(out)["error"]["kind"]) == (1, "ValueError")
+    assert (code, json.loads(out)["error"]["kind"]) == (1, "ConfigError")
     words = "plan --level example --rows 10000 --batch 100 --steps 1000 --epsilon 1 --delta 1e-5 --json"
     assert json.loads(call(words, monkeypatch, capsys)[1])["noise_multiplier"] == pytest.approx(1.415, abs=0.001)

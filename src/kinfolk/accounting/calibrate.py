@@ -13,13 +13,13 @@ import numpy as np
 from kinfolk.accounting import composition, noise_for_budget
 from kinfolk.accounting.composition import BudgetError
 from kinfolk.accounting.noise_for_budget import Case
+from kinfolk.limits import LARGEST_CLIP, LARGEST_NOISE_MULTIPLIER, SMALLEST_CLIP
 from kinfolk.privacy import correlated_noise
 from kinfolk.privacy.choice import ExactMin, NoisyMin
 from kinfolk.privacy.correlated_noise import CorrelatedSum
 from kinfolk.privacy.gates import CHOICE, GRADIENT
-from kinfolk.privacy.levels import LARGEST_CLIP, SMALLEST_CLIP, Budget, Level, PrivacyLevel, Terms
+from kinfolk.privacy.levels import Budget, Level, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import (
-    LARGEST_NOISE_MULTIPLIER,
     AdaptiveSum,
     ExactSum,
     GaussianSum,
@@ -267,7 +267,8 @@ def _overflow(size: int, rate: float, capacity: int | None) -> float:
 def budget_of(level: PrivacyLevel, name: str, size: int) -> tuple[float | None, float]:
     """A party's epsilon (none when the noise is given instead) and delta."""
     own = level.budgets.get(name, Budget(level.epsilon, level.delta) if level.epsilon else None)
-    delta = (own.delta if own else None) or level.delta or composition.default_delta(int(size))
+    given = level.delta if own is None or own.delta is None else own.delta
+    delta = composition.default_delta(int(size)) if given is None else given
     return (own.epsilon if own else None), delta
 
 

@@ -14,7 +14,7 @@ from scipy import optimize
 
 from kinfolk.accounting import composition
 from kinfolk.accounting.composition import BudgetError, Charge
-from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER
+from kinfolk.limits import LARGEST_NOISE_MULTIPLIER
 from kinfolk.privacy.release import Cost
 
 TOLERANCE = 5e-4

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from kinfolk import limits
 from kinfolk.accounting import composition, noise_for_budget
 from kinfolk.accounting.composition import BudgetError
 from kinfolk.accounting.noise_for_budget import Case
@@ -86,9 +87,9 @@ def plan(
     if len(missing) != 1:
         every, left = (", ".join(words.get(name, name) for name in names) for names in (given, missing))
         raise BudgetError(f"leave out exactly one of {every}; left out: {left or 'none'}")
-    for name, value in given.items():
-        if value is not None and not value > 0:
-            raise BudgetError(f"{words.get(name, name)}={value} must be above 0")
+    for name, value in {**given, "delta": delta}.items():
+        if value is not None:
+            limits.checked(words.get(name, name), value, "Plan")
     (unknown,) = missing
     plan = _Plan(relation, delta, **{name: value or 0 for name, value in given.items()})
     if unknown not in ("sample", "units") and plan.sample > plan.units:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
+from kinfolk import limits
 from kinfolk.algorithms.covariance_regularized import CovarianceRegularized
 from kinfolk.algorithms.ditto import Ditto
 from kinfolk.algorithms.empirical_bayes import EmpiricalBayes
@@ -22,6 +24,7 @@ from kinfolk.algorithms.schedules import Schedule
 from kinfolk.algorithms.shared_and_own import SharedAndOwn
 from kinfolk.algorithms.shared_layers import SharedLayers
 from kinfolk.privacy.levels import LEVELS
+from kinfolk.toml import ConfigError
 from kinfolk.types import Algorithm
 
 
@@ -55,7 +58,8 @@ class Entry:
                 raise ValueError(f"{self.name} has no option {name!r}; it has {', '.join(known)}")
             if isinstance(known[name], bool) and not isinstance(value, bool):
                 raise ValueError(f"{name}={value!r} of {self.name} must be true or false")
-        return self.make(**{key: Schedule(**v) if isinstance(v, dict) else v for key, v in options.items()})
+        numbers = check_numbers(self.name, options)
+        return self.make(**{key: Schedule(**v) if isinstance(v, dict) else v for key, v in numbers.items()})
 
 
 REGISTRY: dict[str, Entry] = {
@@ -140,6 +144,33 @@ def resolve(name: str, options: Mapping[str, object]) -> tuple[str, dict[str, ob
     if name not in LEARNED:
         raise ValueError(f"strength='auto' exists for {' and '.join(LEARNED)}, not for {name}: give a number")
     return "mean_regularized_auto", {**{key: v for key, v in options.items() if key != "strength"}, **LEARNED[name]}
+
+
+def check_numbers(method: str, options: Mapping[str, object]) -> dict[str, Any]:
+    """The options of a method with their numbers checked, those in a schedule too.
+
+    `method`: its name; one that does not exist is reported where it is built, and so are options that it does not have.
+    `options`: as given; "auto" is left to `resolve`.
+    """
+    entry = REGISTRY.get(method)
+    numeric = {name for name, value in entry.options().items() if limits.is_number(value)} if entry else set()
+    return {
+        name: _checked(method, name, value) if name in numeric and value != "auto" else value
+        for name, value in options.items()
+    }
+
+
+def _checked(method: str, name: str, value: object) -> object:
+    if isinstance(value, Schedule):
+        value = vars(value)
+    if not isinstance(value, dict):
+        return limits.checked(name, value, method)
+    unknown = sorted(set(value) - {"start", "factor", "every"})
+    if unknown or "start" not in value:
+        raise ConfigError(f"{name}={value} is a schedule, and needs start, and may have factor and every; nothing else")
+    start = limits.checked(name, value["start"], method)
+    rest = {key: limits.checked(key, number) for key, number in value.items() if key != "start"}
+    return {"start": start, **rest}
 
 
 def takes_steps(method: str) -> bool:

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from kinfolk import limits
+
 ERROR = 1e-4
 """With --all: the probability that any sound claim at all is refuted by chance."""
 ONE_RUN = "one_run"
@@ -47,6 +49,9 @@ def attack(
     from kinfolk.cli.output import emit
     from kinfolk.verify import attack_charts
 
+    for option, value in {"epsilon": epsilon, "runs": runs, "confidence": confidence, "seed": seed}.items():
+        if value is not None:
+            limits.checked(option, value)
     if everything == (name is not None):
         raise typer.BadParameter("give the name of one algorithm or mechanism, or --all")
     if everything:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from kinfolk.cli.data import in_directory, privacy_level, read_relation, table_choice
+from kinfolk.cli.data import in_directory, privacy_level, read_relation, seeds_from, table_choice
 from kinfolk.cli.output import (
     ClientColumn,
     DataDir,
@@ -72,23 +72,23 @@ def compare(
     from kinfolk.report.compare_chart import privacy_utility
     from kinfolk.training import loop, recipes, run_directory
 
-    methods = method or list(METHODS)
+    numbers, methods = seeds_from(seed, seeds), method or list(METHODS)
     for name in methods:
         if name not in REGISTRY:
             raise ConfigError(f"method={name!r} is not one of {', '.join(REGISTRY)}")
     budgets: Sequence[float | None] = [None] if level == "none" else list(dict.fromkeys(epsilon or [3.0]))
     levels = [privacy_level(level, budget, delta, clip, None) for budget in budgets]
+    known = None if relation is None else read_relation(relation)
+    pull = recipes.COMPARED_STRENGTH if strength is None and not files else strength
+    given = recipes.Given(None, rounds, step_size, strength=pull, relation=known)
     rows: Any = None
-    choice, federations = in_directory(DataChoice(data), data_dir), None
+    choice, federations = in_directory(DataChoice(data, test_fraction=test_fraction), data_dir), None
     if files:
         from kinfolk.data.tables.encode import federation
 
         choice, rows = table_choice(files, client, target, schema, None, test_fraction)
-        federations = [federation(rows, choice, number) for number in range(seed, seed + seeds)]
+        federations = [federation(rows, choice, number) for number in numbers]
         tell(rows.notes, as_json)
-    known = None if relation is None else read_relation(relation)
-    pull = recipes.COMPARED_STRENGTH if strength is None and not files else strength
-    given = recipes.Given(None, rounds, step_size, strength=pull, relation=known)
     found = []
     for name in methods:
         for privacy, budget in zip(levels, budgets, strict=True):

@@ -13,6 +13,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from kinfolk import limits
 from kinfolk.cli.output import ClientColumn, Json, Target, console, emit, tell
 from kinfolk.data.choice import DataChoice
 from kinfolk.privacy.levels import Level, PrivacyLevel
@@ -44,6 +45,13 @@ def read_relation(path: Path) -> Any:
         raise ConfigError(f"relation={path} is no JSON ({error}): give that, or CSV in a file that ends so") from None
 
 
+def seeds_from(seed: int, seeds: int) -> range:
+    """The seeds of a simulation's repetitions, checked before anything is read."""
+    first, count = int(limits.checked("seed", seed)), int(limits.checked("seeds", seeds))
+    limits.checked("seed", first + count - 1)
+    return range(first, first + count)
+
+
 def privacy_level(
     level: str, epsilon: float | None, delta: float | None, clip: float, cohort: float | None
 ) -> PrivacyLevel:
@@ -63,8 +71,6 @@ def table_choice(
     """Tables as an experiment names them, read and encoded."""
     from kinfolk.data.tables import encode
 
-    if not 0 <= test_fraction < 1:
-        raise ConfigError(f"test_fraction={test_fraction} must lie between 0 and 1")
     choice = DataChoice(
         name="tables",
         test_fraction=test_fraction,

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from kinfolk import limits
 from kinfolk.toml import ConfigError
 
 deploy = typer.Typer(
@@ -42,6 +43,7 @@ def init(
     from kinfolk.deploy.study import Roster, Study, read_record
     from kinfolk.training.experiment import load
 
+    limits.checked("port", port)
     require_flower()
     hosts = ["localhost", "127.0.0.1", *(host or [])]
     if demo:
@@ -72,6 +74,7 @@ def silo(
     from kinfolk.deploy.scaffold import require_flower
     from kinfolk.deploy.silo import run_silo, run_worker, state_of
 
+    limits.checked("port", port)
     folder = folder.absolute()
     place = door or door_of(state_of(folder))
     if explain:
@@ -107,6 +110,8 @@ def server(
     from kinfolk.deploy.scaffold import require_flower
     from kinfolk.deploy.server import run_server, server_commands
 
+    for option, value in {"port": port, "round_seconds": round_seconds, "wait_seconds": wait_seconds}.items():
+        limits.checked(option, value)
     require_flower()
     if explain:
         commands = server_commands(folder.absolute(), host, port, round_seconds, wait_seconds)

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import kinfolk
+from kinfolk import limits
 from kinfolk.cli.attack import attack
 from kinfolk.cli.compare import compare
 from kinfolk.cli.data import schema
@@ -134,7 +135,7 @@ def check(
     """Follow data through every method at every level; exit with 1 if anything leaves without a release."""
     from kinfolk.verify.registry_check import check_registry
 
-    rows = check_registry(features)
+    rows = check_registry(int(limits.checked("features", features)))
     bad = [row for row in rows if row["violations"]]
     if as_json:
         emit("check", {"passed": not bad, "results": rows})

@@ -10,6 +10,8 @@ import numpy as np
 import typer
 from rich.table import Table
 
+from kinfolk import limits
+
 TRIALS = 10
 """For comparison: tuning by repetition with so many trials on average (logarithmic, the cheapest dp_accounting has)."""
 
@@ -54,9 +56,12 @@ def strength_plan(
     from kinfolk.theory import tuning
     from kinfolk.theory.mean_estimation import Problem
 
+    given = {"clients": clients, "examples": examples, "sigma": sigma, "tau": tau, "clip": clip}
+    given |= {"epsilon": epsilon, "delta": delta}
+    for name, value in given.items():
+        if value is not None:
+            limits.checked(name, value)
     delta = composition.default_delta(examples) if delta is None else delta
-    if not clip > 0:
-        raise ValueError(f"clip={clip} must be above 0")
     (multiplier,) = noise_for_budget.noise_multipliers([noise_for_budget.Case(epsilon, delta, 1)])
     problem = Problem(clients, examples, sigma, tau, multiplier * clip)
     tuned = Problem(clients, examples, sigma, tau, clip * tuning.noise_for(epsilon, delta, mean=TRIALS, shape=0.0))

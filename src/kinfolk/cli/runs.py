@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from kinfolk import limits
 from kinfolk.cli.output import Json, bar, console, emit, result_row, show_results, spent
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ def ledger(
     from kinfolk.accounting.ledger import SIMULATED, LedgerError
     from kinfolk.accounting.spending import spending
 
+    limits.checked("delta", 1e-5 if delta is None else delta)
     if path.is_dir():
         path = path / "public" / "ledger.jsonl"
     if not path.is_file():

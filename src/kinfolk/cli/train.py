@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kinfolk.cli.data import in_directory, privacy_level, read_relation, table_choice
+from kinfolk.cli.data import in_directory, privacy_level, read_relation, seeds_from, table_choice
 from kinfolk.cli.output import (
     ClientColumn,
     DataDir,
@@ -97,6 +97,7 @@ def train(
             run = loop.resume(resume, data=given, ledger=ledger, progress=progress, track=track or ())
         show_results("train", [result_row(run)], as_json)
         return
+    numbers = seeds_from(seed or 0, seeds)
     federations: Any = None
     notes: list[str] = []
     known = None if relation is None else read_relation(relation)
@@ -111,7 +112,7 @@ def train(
             from kinfolk.data.tables.encode import federation
 
             choice, rows = table_choice(files, client, target, schema, name, test_fraction)
-            federations = [federation(rows, choice, number) for number in range(seed or 0, (seed or 0) + seeds)]
+            federations = [federation(rows, choice, number) for number in numbers]
             found = recipes.for_federation(federations[0], privacy, given)
             notes = [*rows.notes, *found.notes]
             if seed is None and level != "none":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kinfolk import limits
+
 
 @dataclass(frozen=True)
 class DataChoice:
@@ -30,3 +32,6 @@ class DataChoice:
     """Where the files of built-in sets lie; None: where KINFOLK_DATA says, else they are downloaded."""
     given: bool = False
     """Whether it was a federation that `run` was given as an object: no name finds it, and `resume` needs it again."""
+
+    def __post_init__(self) -> None:
+        limits.settle(self)

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from numpy.typing import DTypeLike
 
+from kinfolk import limits
 from kinfolk.types import Rows, Tree
 
 RowsOf = Callable[[np.ndarray], tuple[Tree, Tree]]
@@ -221,8 +222,8 @@ def from_rows(
     y, clients = np.asarray(y), np.asarray(clients)
     check_rows(x, y, clients)
     held_out = None if test is None else _test_rows(test, test_fraction, len(y))
-    generator = np.random.default_rng(seed)
-    fraction = 0.2 if test_fraction is None else test_fraction
+    generator = np.random.default_rng(int(limits.checked("seed", seed)))
+    fraction = limits.checked("test_fraction", 0.2 if test_fraction is None else test_fraction)
     parts = []
     names, counts = np.unique(clients, return_counts=True)
     by_client = np.split(np.argsort(clients, kind="stable"), np.cumsum(counts)[:-1])

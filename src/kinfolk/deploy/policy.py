@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kinfolk import limits
 from kinfolk.deploy.study import Study, read_record, require_separate_rounds
 from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.privacy.release import PrivacyError
@@ -34,14 +35,15 @@ class Columns:
 
     def __post_init__(self) -> None:
         if (self.schema is None) == (not self.target):
-            raise ConfigError("data: give either target and bounds, where all columns are numbers, or schema")
+            raise ConfigError("give either target and bounds, where all columns are numbers, or schema")
 
     def limits(self, column: str) -> tuple[float, float]:
         """The declared bounds of a column."""
         found = self.bounds.get(column, ())
         if len(found) != 2 or not found[0] < found[1]:
             raise ConfigError(f"bounds.{column}={list(found)}: give its lowest and its highest value")
-        return found[0], found[1]
+        low, high = (limits.checked(name, value) for name, value in zip(("low", "high"), found, strict=True))
+        return low, high
 
 
 @dataclass(frozen=True)
@@ -71,14 +73,8 @@ class Policy:
     """INSECURE: keys from the study's seed, for tests. Nothing is private then."""
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "runs"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
-        if not self.answer_every >= 0:
-            raise ConfigError(f"answer_every={self.answer_every} must be 0 seconds or more")
+        limits.settle(self)
         require_separate_rounds(self.privacy)
-        if not self.largest_value > 0:
-            raise ConfigError(f"largest_value={self.largest_value} must be above 0")
 
 
 def read_policy(path: Path) -> Policy:

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jax import Array
 
+from kinfolk import limits
 from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.toml import ConfigError, from_toml, to_toml
 from kinfolk.training.build import as_array, build_afterwards, build_algorithm, build_model
@@ -41,14 +42,15 @@ class Roster:
     """The clients' public numbers of rows; needed only where means are weighted by size."""
 
     def __post_init__(self) -> None:
+        limits.settle(self)
         if not self.clients or len(set(self.clients)) < len(self.clients):
             raise ConfigError(f"clients={self.clients}: at least one, and every name once")
         if not self.features or len(set(self.features)) < len(self.features):
             raise ConfigError(f"features={self.features}: at least one, and every name once")
         if self.labels and len(self.labels) != {"binary": 2, "classes": self.classes}.get(self.outcome):
             raise ConfigError(f"labels={self.labels}: one for each class of outcome={self.outcome!r}")
-        if self.sizes and (len(self.sizes) != len(self.clients) or min(self.sizes) < 1):
-            raise ConfigError(f"sizes={self.sizes}: one for each of the {len(self.clients)} clients, all above 0")
+        if self.sizes and len(self.sizes) != len(self.clients):
+            raise ConfigError(f"sizes={self.sizes}: give one for each of the {len(self.clients)} clients")
 
 
 def require_separate_rounds(level: PrivacyLevel) -> None:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from kinfolk import limits
 from kinfolk.data.federation import Federation
 from kinfolk.engines.resident import Clients
 from kinfolk.types import Rows
@@ -17,6 +18,7 @@ from kinfolk.types import Rows
 def local_steps(sizes: np.ndarray, batch_size: int | None, epochs: int) -> np.ndarray:
     """Local steps of each client in a round: whole batches per epoch, at least one. Public, like the sizes."""
     per_epoch = np.maximum(1, sizes // batch_size) if batch_size else np.ones_like(sizes)
+    limits.require_feasible(1, epochs * int(per_epoch.max()))
     return (epochs * per_epoch).astype(np.int32)
 
 

@@ -24,8 +24,6 @@ from kinfolk.types import Tree, Value
 COIN_STEPS = 2**23
 """A coin compares a rate with a float32 uniform, which is a multiple of 1/COIN_STEPS."""
 RELATIONS = ("zero_out", "replace_one")
-LARGEST_NOISE_MULTIPLIER = 2500.0
-"""More noise than this and a release is nothing but noise; nor does it fit the integers of exact noise."""
 
 
 @trees.register

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize
 
+from kinfolk import limits
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -34,10 +36,7 @@ class Problem:
     """Standard deviation of the privacy noise on the *sum* of a client's examples (the paper's sigma_DP)."""
 
     def __post_init__(self) -> None:
-        if self.clients < 1 or self.examples < 1:
-            raise ValueError(f"clients={self.clients}, examples={self.examples}: both must be at least 1")
-        if min(self.sigma, self.tau, self.noise) < 0:
-            raise ValueError(f"sigma={self.sigma}, tau={self.tau}, noise={self.noise}: none may be below 0")
+        limits.settle(self)
 
     @property
     def variance(self) -> float:

@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kinfolk import limits
+from kinfolk.algorithms.registry import check_numbers
 from kinfolk.data.choice import DataChoice
+from kinfolk.personalize.registry import check_numbers as check_afterwards
 from kinfolk.privacy.levels import PrivacyLevel, example_level
 from kinfolk.toml import ConfigError, from_toml
 
@@ -31,6 +34,9 @@ class Afterwards:
     options: dict[str, Any] = field(default_factory=dict)
     """Options of that method, where they differ from its defaults."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", check_afterwards(self.method, self.options))
+
 
 @dataclass(frozen=True)
 class ModelChoice:
@@ -41,6 +47,9 @@ class ModelChoice:
     """The model's name."""
     hidden: tuple[int, ...] = (64,)
     """Widths of the hidden layers (mlp) or channels of the convolutions (cnn)."""
+
+    def __post_init__(self) -> None:
+        limits.settle(self)
 
 
 @dataclass(frozen=True)
@@ -60,16 +69,11 @@ class Training:
     """Share of the rounds, at the end, over which a client's models are averaged; 0 keeps the last one. It is free."""
 
     def __post_init__(self) -> None:
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ConfigError(f"batch_size={self.batch_size} must be at least 1")
-        if self.epochs < 1:
-            raise ConfigError(f"epochs={self.epochs} must be at least 1")
+        limits.settle(self)
         if self.batches not in BATCHES:
             raise ConfigError(f"batches={self.batches!r} is not one of {BATCHES}")
         if self.weights not in WEIGHTS:
             raise ConfigError(f"weights={self.weights!r} is not one of {WEIGHTS}")
-        if not 0 <= self.tail <= 1:
-            raise ConfigError(f"tail={self.tail} must lie between 0 and 1: it is a share of the rounds")
 
 
 @dataclass(frozen=True)
@@ -98,9 +102,8 @@ class Phase:
 
     def __post_init__(self) -> None:
         plain = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in self.options.items()}
-        object.__setattr__(self, "options", plain)
-        if self.rounds < 1:
-            raise ConfigError(f"rounds={self.rounds} must be at least 1")
+        limits.settle(self)
+        object.__setattr__(self, "options", check_numbers(self.method, plain))
 
 
 @dataclass(frozen=True)
@@ -135,8 +138,9 @@ class Experiment:
                     f"{name}={type(value).__name__}: an experiment names its {name} ({kind.__name__}); give an object "
                     f"to run(experiment, {name}=...)"
                 )
-        if self.seeds < 1:
-            raise ConfigError(f"seeds={self.seeds} must be at least 1")
+        limits.settle(self)
+        if self.seed is not None:
+            limits.checked("seed", self.seed + self.seeds - 1)
         if self.seed is None and self.seeds > 1:
             raise ConfigError(f"seeds={self.seeds} needs a seed: a release is one run")
         if not self.phases:

@@ -7,6 +7,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
+import jax
+
+from kinfolk import limits, trees
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import Federation
 from kinfolk.data.registry import load_data, recorded
@@ -58,7 +61,14 @@ def check_given(experiment: Experiment, data: GivenData | None, model: Model | N
 def model_for(experiment: Experiment, data: Federation, model: Model | None) -> Model:
     """The model given, if it predicts what the data hold, or the one that the experiment names."""
     if model is None:
-        return build_model(experiment.model, data.shape, data.outcome, data.classes)
+        named = build_model(experiment.model, data.shape, data.outcome, data.classes)
+        weights = trees.size(jax.eval_shape(named.init, jax.random.key(0)))
+        if weights > limits.MOST_WEIGHTS:
+            raise ConfigError(
+                f"model={experiment.model.name!r} with hidden={experiment.model.hidden} has {weights} weights: "
+                f"{limits.MOST_WEIGHTS} are the most; choose fewer or narrower layers"
+            )
+        return named
     if model.outcome != data.outcome:
         raise ConfigError(f"model predicts {model.outcome}, but data {data.name!r} holds {data.outcome}: change either")
     return model

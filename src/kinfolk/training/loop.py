@@ -9,6 +9,10 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
+
+import jax
+import jax.numpy as jnp
 
 from kinfolk import trees
 from kinfolk.accounting.account import Preparation
@@ -28,9 +32,11 @@ from kinfolk.training.experiment import Experiment
 from kinfolk.training.inputs import GivenData
 from kinfolk.training.noise_tape import checked_for_release, with_fresh_noise, without_noise
 from kinfolk.training.prepare import Job, prepare
-from kinfolk.training.run_directory import Run
+from kinfolk.training.run_directory import Run, StoppedError
 from kinfolk.types import Afterwards, Model, Tree
 
+STOPPED = "stopped.json"
+"""In a run's private part: that it stopped for good, and why."""
 Progress = Callable[[int, int, dict[str, float]], None]
 """Called after every chunk with rounds done, rounds in all, and a few numbers."""
 
@@ -93,6 +99,8 @@ def resume(
     where = run_directory.open_run(path)
     if where.done():
         return where
+    if (where.private / STOPPED).exists():
+        raise StoppedError(json.loads((where.private / STOPPED).read_text())["why"])
     begun = json.loads((where.private / "run.json").read_text())
     if identity(where)["experiment"] != begun["experiment"]:
         raise PrivacyError(f"{where.public / 'experiment.toml'} was changed since the run began: start a new run")
@@ -171,12 +179,15 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None, trac
         if account.released:
             behind = [chunk.rounds for chunk in chunks_of(job, 0) if chunk.end <= done]
             account.require_charged(ledger, where.name, behind)
-        for chunk in affordable(job, where.name, ledger, list(chunks_of(job, done))):
+        planned = affordable(job, where.name, ledger, list(chunks_of(job, done)))
+        for place, chunk in enumerate(planned):
             if chunk.phase != phase:
                 state = backend.enter(job, where, chunk.phase, state)
                 phase = chunk.phase
             charge(job, where.name, ledger, chunk)
             state, described = _compute(job, chunk, state, backend)
+            if account.released and not is_finite(job, state):
+                stop(job, where, ledger, chunk, planned[place + 1 :])
             done = chunk.end
             backend.save(job, where, state, done)
             _write_down(job, where, described)
@@ -193,6 +204,30 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None, trac
             run_directory.append_json(where.private / "metrics.jsonl", after)
         finish(job, where, ledger, state, phase, done)
     return where
+
+
+def is_finite(job: Job, state: Tree) -> bool:
+    """Whether weights are numbers, as far as everybody may know it: at client level a client's own are its own."""
+    own = () if job.plan.level.server_pays else (getattr(state, "personal", ()), getattr(state, "models", ()))
+    return all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves((state.shared, own)))
+
+
+def stop(job: Job, where: Run, ledger: Ledger, chunk: Chunk, left: Sequence[Chunk]) -> NoReturn:
+    """Ends a release whose weights are not finite. Its whole plan is charged, as a stop may itself tell about data.
+
+    What was published is then part of what was planned and paid for. Charged for the rounds until the stop alone, it
+    would be as if that had been planned.
+    """
+    for later in left:
+        charge(job, where.name, ledger, later)
+    planned = left[-1].end if left else chunk.end
+    why = (
+        f"round={chunk.end}: weights are NaN or infinite, so the run stopped for good, and nothing of these rounds was "
+        f"published. All {planned} planned rounds are charged, as the stop may tell something about the data: choose "
+        "a smaller step_size, try it with a seed (a simulation costs nothing), then start a new run"
+    )
+    run_directory.write_json(where.private / STOPPED, {"round": chunk.end, "why": why})
+    raise StoppedError(why)
 
 
 def _personalise(job: Job, where: Run, phase: int, state: State) -> State:

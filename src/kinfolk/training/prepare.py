@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kinfolk import trees
+from kinfolk import limits, trees
 from kinfolk.accounting.account import Account
 from kinfolk.accounting.calibrate import Population, Uses, calibrated
 from kinfolk.algorithms.registry import REGISTRY, resolve
@@ -106,6 +106,7 @@ def prepare(
     clients, tests, widths, most_steps = (
         lay_out_streamed(data, **work) if streamed else lay_out(federations, **work, most_blocks=1 if one_block else 4)
     )
+    limits.require_feasible(experiment.rounds, max(most_steps))
     _check_phases(model, experiment, algorithms)
     plan = Plan(model, level.level, widths, most_steps, experiment.tail_from)
     who = Population(

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from kinfolk import limits
 from kinfolk.algorithms.registry import REGISTRY, takes_steps
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import Federation
@@ -56,6 +57,9 @@ class Given:
     """Who is related to whom: a mapping from clients to groups, or a matrix (groups x clients)."""
 
     def __post_init__(self) -> None:
+        limits.settle(self)
+        if self.strength not in (None, "auto"):
+            object.__setattr__(self, "strength", limits.checked("strength", self.strength))
         if self.method == "auto":
             object.__setattr__(self, "method", None)
 

@@ -60,6 +60,10 @@ class RunError(RuntimeError):
     """A run directory that cannot be written or read."""
 
 
+class StoppedError(RunError):
+    """A release that ended before its last round, for good."""
+
+
 @dataclass(frozen=True)
 class Run:
     """What a run left behind."""

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.core import Tracer
 
-from kinfolk import trees
+from kinfolk import limits, trees
 from kinfolk.accounting import composition
 from kinfolk.data.federation import Federation
 from kinfolk.engines.loop import Loop
@@ -81,10 +81,12 @@ class Simulation:
 
     def init(self, seed: int | Array) -> SimulationState:
         """The state before the first round; `seed` decides weights, batches, cohorts and noise, as in `run`."""
-        return SimulationState(jnp.int32(0), self.loop.init(jax.random.key(seed, impl="threefry2x32")))
+        number = seed if isinstance(seed, Array) else int(limits.checked("seed", seed))
+        return SimulationState(jnp.int32(0), self.loop.init(jax.random.key(number, impl="threefry2x32")))
 
     def step(self, state: SimulationState, rounds: int = 1) -> SimulationState:
         """A `state` after one round more, or after `rounds`; never more in all than the noise was calibrated for."""
+        limits.checked("rounds", rounds)
         if not isinstance(state.round, Tracer) and int(state.round) + rounds > self.rounds:
             raise PrivacyError(
                 f"round={int(state.round) + rounds} is more than rounds={self.rounds}, which the noise was calibrated "

@@ -22,15 +22,16 @@ import numpy as np
 from jax import Array
 from scipy import optimize
 
-from kinfolk import trees
+from kinfolk import limits, trees
 from kinfolk.accounting import composition, noise_for_budget
 from kinfolk.accounting.calibrate import budget_of
 from kinfolk.data.federation import DataError, Federation, from_rows
 from kinfolk.data.registry import load_data
 from kinfolk.engines import resident
+from kinfolk.limits import LARGEST_NOISE_MULTIPLIER
 from kinfolk.privacy import clipping
 from kinfolk.privacy.gates import CHOICE, GRADIENT
-from kinfolk.privacy.mechanisms import LARGEST_NOISE_MULTIPLIER, Cost, GaussianSum, Sampling
+from kinfolk.privacy.mechanisms import Cost, GaussianSum, Sampling
 from kinfolk.privacy.release import PrivacyError, new_meter
 from kinfolk.theory import tuning as theory
 from kinfolk.theory.mean_estimation import Problem
@@ -65,11 +66,7 @@ class Tuning:
             raise ConfigError(f"distribution={self.distribution!r} is not one of {tuple(SHAPES)}")
         if not self.choices or not all(self.choices.values()):
             raise ConfigError("nothing to choose from: give at least one option with its values")
-        if not (self.trials > 1 and self.bound > 0 and 0 < self.validation < 1):
-            raise ConfigError(
-                f"trials={self.trials}, bound={self.bound}, validation={self.validation}: trials must be above 1, "
-                "bound above 0 and validation between 0 and 1"
-            )
+        limits.settle(self)
 
     @property
     def shape(self) -> float:
@@ -101,6 +98,9 @@ def tune(experiment: Experiment, tuning: Tuning, data: Federation | None = None)
     (phase,) = experiment.phases
     data = load_data(experiment.data, experiment.seed) if data is None else data
     training, validation = split(data, tuning.validation, experiment.seed)
+    for name, values in tuning.choices.items():
+        for value in values:
+            replace(phase, options={**phase.options, name: value})  # refused here, and not in the trial that draws it
     combinations = tuning.combinations()
     first = replace(phase, options={**phase.options, **combinations[0]})
     job = prepare(replace(experiment, seeds=1, phases=(first,)), [training])

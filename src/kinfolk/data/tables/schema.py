@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kinfolk import toml
+from kinfolk import limits, toml
 from kinfolk.data.federation import DataError
 
 KINDS = ("number", "category", "yes_no")
@@ -47,13 +47,19 @@ class Column:
     """False: guessed from the data. Change what is wrong and set it to true before a release."""
 
     def __post_init__(self) -> None:
+        try:
+            limits.settle(self)
+        except toml.ConfigError as error:
+            raise SchemaError(f"column {self.name!r}: {error}") from None
+        if isinstance(self.values, str):
+            raise SchemaError(f"column {self.name!r}: values={self.values!r} must be a list: write it in brackets")
         if self.kind not in KINDS:
             raise SchemaError(f"column {self.name!r}: kind={self.kind!r} is not one of {KINDS}")
         if self.kind == "number":
             if self.low is None or self.high is None:
                 raise SchemaError(f"column {self.name!r} is a number and needs bounds: give low and high")
-            if not (self.low < self.high and abs(self.low) < float("inf") and abs(self.high) < float("inf")):
-                raise SchemaError(f"column {self.name!r}: low={self.low} must be below high={self.high}, both finite")
+            if not self.low < self.high:
+                raise SchemaError(f"column {self.name!r}: low={self.low} must be below high={self.high}")
         elif self.low is not None or self.high is not None:
             raise SchemaError(f"column {self.name!r}: low and high belong to a number, and this is a {self.kind}")
         if self.kind == "category" and len(self.values) < 2:
