@@ -208,6 +208,11 @@ def over_clients(model: Model, function: Callable[..., Tree], present: Array, *r
     return at_places(model, [one], jnp.zeros_like(everyone), present, everyone, (), rows)[0]
 
 
+def loop_lengths(most: int) -> list[int]:
+    """Lengths of the loops of local steps that a gathered cohort may have, of clients with at most so many steps."""
+    return sorted({-(-most // 2), most})
+
+
 def over_cohort(
     model: Model,
     function: Callable[[int, Tree, Tree, Tree], tuple[Tree, Tree]],
@@ -223,7 +228,7 @@ def over_cohort(
     vectors meet vectors there.
     """
     (own, most), (shared, kept, fixed) = steps, rows
-    limits, flat = sorted({-(-most // 2), most}), vectors(shared)
+    limits, flat = loop_lengths(most), vectors(shared)
     functions = [lambda kept, fixed, most=most: function(most, shaped(flat, shared), kept, fixed) for most in limits]
     least = (own > limits[0]).astype(jnp.int32)
     return at_places(model, functions, least, *places, kept, fixed)

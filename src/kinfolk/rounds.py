@@ -8,6 +8,7 @@ from jax import Array
 
 from kinfolk import trees
 from kinfolk.privacy.choice import Chooser
+from kinfolk.privacy.fingerprint import as_checked
 from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.privacy.levels import Level
 from kinfolk.privacy.mechanisms import Mechanism
@@ -27,6 +28,8 @@ class RoundSpec:
     """The largest number of local steps of any client computed together: the length of the loop."""
     clients: int
     """How many clients there are, present or not."""
+    programs: frozenset[str] | None = None
+    """Fingerprints of the programs that the flow check saw, in a release: nothing else is compiled. None: anything."""
 
 
 @trees.register
@@ -95,8 +98,12 @@ def client_round(
     `spec`: what is fixed when a round is compiled. `algorithm`: the method. `shared`: the published state. `client`:
     the client's side of a round.
     """
-    message, personal, gate = algorithm.client(shared, client.personal, data_gate(spec, client, number))
-    return message, personal, gate._meter
+
+    def part(algorithm: Algorithm, shared: Shared, client: Client, number: Array) -> tuple[Message, Personal, Meter]:
+        message, personal, gate = algorithm.client(shared, client.personal, data_gate(spec, client, number))
+        return message, personal, gate._meter
+
+    return as_checked(spec.programs, part, algorithm, shared, client, number)
 
 
 def server_round(
@@ -107,5 +114,9 @@ def server_round(
     `spec`: what is fixed when a round is compiled. `algorithm`: the method. `shared`: the published state. `mail`: the
     aggregator's side of a round.
     """
-    shared, after = algorithm.server(shared, inbox(spec, mail, number))
-    return shared, after._meter
+
+    def part(algorithm: Algorithm, shared: Shared, mail: Mail, number: Array) -> tuple[Shared, Meter]:
+        shared, after = algorithm.server(shared, inbox(spec, mail, number))
+        return shared, after._meter
+
+    return as_checked(spec.programs, part, algorithm, shared, mail, number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -132,6 +133,22 @@ def test_uses_are_counted_on_the_program_and_bounded_by_the_trace(name: str, lev
         assert counted[kind].max() <= check.server_releases.get(kind, 0)
     assert not set(check.client_releases) - set(Level(level).data_kinds)
     assert not set(check.server_releases) - set(Level(level).inbox_kinds)
+
+
+@private
+def test_what_is_compiled_is_what_was_checked(name: str, level: str) -> None:
+    """With gathered cohorts too: a plan that compiles nothing but what was checked can be traced."""
+    for cohort in (None, 2.0) if level == "client" else (None,):
+        w = world(name, level, blocks=2 if cohort is None else 1, cohort=cohort)
+        if cohort:
+            sampling = replace(w.terms.inbox.sampling, capacity=4)
+            w = replace(w, terms=replace(w.terms, inbox=replace(w.terms.inbox, sampling=sampling)))
+        check = check_job(w.plan, w.algorithm, w.terms, jax.tree.map(lambda leaf: leaf[None], w.clients))
+        plan = replace(w.plan, programs=check.programs)
+        state = jax.eval_shape(lambda key, w=w, plan=plan: resident.start(plan, w.algorithm, key), jax.random.key(0))
+        one_round = partial(resident.one_round, plan, w.algorithm, w.terms)
+        after = jax.eval_shape(one_round, w.clients, state, jnp.int32(1))
+        assert jax.tree.structure(after) == jax.tree.structure(state)
 
 
 @private

@@ -20,7 +20,7 @@ from jax import Array
 
 from kinfolk.accounting.ledger import Ledger, LedgerError
 from kinfolk.accounting.statement import Statement, text
-from kinfolk.deploy.round_account import NOTHING_TO_CHECK, checked_phase, round_meter
+from kinfolk.deploy.round_account import NOTHING_TO_CHECK, as_compiled, checked_phase, round_meter
 from kinfolk.deploy.server_terms import server_account
 from kinfolk.deploy.silo_program import message_shape, row_shapes
 from kinfolk.deploy.study import Study
@@ -188,6 +188,7 @@ class Coordinator:
         slots = jnp.arange(study.clients, dtype=jnp.int32)
         mail = Mail(messages, weights, slots, jnp.asarray(present), before, inbox, inbox.sampling.rate * weights)
         spec = RoundSpec(study.model, study.level, 1, study.clients)
+        spec = as_compiled(spec, self.account, self.checks[phase])
         shared, meter = run_server(spec, study.algorithms[phase], shared, mail, jnp.int32(number))
         self.account.require_metered(before.uses, meter.uses, range(number, number + 1))
         return shared, meter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,6 +32,11 @@ def checked_phase(program: tuple[RoundSpec, Algorithm, Terms, Rows], account: Ac
     tape = round_tape(account, check.sizes)
     tapes = (tape, None) if account.level.clients_pay else (None, tape)
     return check_round(*program, tapes=tapes).require(uses)
+
+
+def as_compiled(spec: RoundSpec, account: Account, check: RoundCheck) -> RoundSpec:
+    """The round as it is compiled: in a release that is paid for here, nothing but what was checked."""
+    return replace(spec, programs=check.programs) if account.released and check.programs else spec
 
 
 def round_tape(account: Account, sizes: Mapping[str, int]) -> Tape | None:

@@ -13,7 +13,7 @@ from kinfolk import trees
 from kinfolk.accounting.account import Account
 from kinfolk.accounting.calibrate import Population, Uses, calibrated, check_deltas
 from kinfolk.deploy.policy import Policy, require_compatible
-from kinfolk.deploy.round_account import NOTHING_TO_CHECK, checked_phase, round_meter
+from kinfolk.deploy.round_account import NOTHING_TO_CHECK, as_compiled, checked_phase, round_meter
 from kinfolk.deploy.study import Study
 from kinfolk.engines.layout import local_steps
 from kinfolk.engines.release_counts import by_round
@@ -84,9 +84,10 @@ class Program:
 
     def compute(self, number: int, shared: Tree, personal: Tree, meter: Meter) -> tuple[Tree, Tree, Meter]:
         """The silo's part of a round: message, personal state, meter."""
-        algorithm = self.study.algorithms[self.study.phase(number)]
-        client = self._client(personal, meter, self.terms.at(number))
-        return run_client(self.spec, algorithm, jax.tree.map(jnp.asarray, shared), client, jnp.int32(number))
+        phase = self.study.phase(number)
+        algorithm, client = self.study.algorithms[phase], self._client(personal, meter, self.terms.at(number))
+        spec = as_compiled(self.spec, self.account, self.checks[phase])
+        return run_client(spec, algorithm, jax.tree.map(jnp.asarray, shared), client, jnp.int32(number))
 
     @property
     def spec(self) -> RoundSpec:

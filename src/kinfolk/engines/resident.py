@@ -64,6 +64,8 @@ class Plan:
     """Most local steps of any client in each block."""
     tail_from: int | None = None
     """From this round on a client's model is the mean over its rounds so far; before it, the latest."""
+    programs: frozenset[str] | None = None
+    """Fingerprints of the rounds' programs that the flow check saw, in a release: nothing else is compiled."""
 
     @property
     def clients(self) -> int:
@@ -72,7 +74,7 @@ class Plan:
 
     def spec(self, most_steps: int | None = None) -> RoundSpec:
         """A round's program, for clients of at most so many local steps."""
-        return RoundSpec(self.model, self.level, most_steps or max(self.most_steps), self.clients)
+        return RoundSpec(self.model, self.level, most_steps or max(self.most_steps), self.clients, self.programs)
 
 
 def start(plan: Plan, algorithm: Algorithm, key: Array) -> State:

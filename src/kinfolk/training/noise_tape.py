@@ -54,11 +54,12 @@ def tape_shapes(job: Job, rounds: int) -> tuple[Tape | None, Tape | None]:
 
 
 def checked_for_release(job: Job, rounds: int) -> Job:
-    """The job with flow checks of the very programs a release runs."""
+    """The job with flow checks of the very programs a release runs, and a plan that compiles no other."""
     own, theirs = tape_shapes(job, rounds)
     one = jax.tree.map(lambda shape: jax.ShapeDtypeStruct(shape.shape[1:], shape.dtype), own)
     checks = tuple(
         check_job(job.plan, algorithm, job.terms, job.clients, (one, theirs)) for algorithm in job.algorithms
     )
     job.account.require_exact()
-    return replace(job, checks=checks)
+    programs = frozenset().union(*(check.programs for check in checks))
+    return replace(job, checks=checks, plan=replace(job.plan, programs=programs))

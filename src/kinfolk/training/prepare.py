@@ -16,6 +16,7 @@ from kinfolk import limits, trees
 from kinfolk.accounting.account import Account
 from kinfolk.accounting.calibrate import Population, Uses, calibrated
 from kinfolk.algorithms.registry import REGISTRY, resolve
+from kinfolk.batching import loop_lengths
 from kinfolk.data.federation import Federation
 from kinfolk.engines import streaming
 from kinfolk.engines.layout import lay_out, lay_out_streamed
@@ -25,7 +26,7 @@ from kinfolk.privacy.levels import Terms
 from kinfolk.privacy.mechanisms import ExactSum, GaussianSum, NoisySum
 from kinfolk.privacy.release import Tape
 from kinfolk.toml import ConfigError
-from kinfolk.training.build import build_afterwards, build_algorithm
+from kinfolk.training.build import as_array, build_afterwards, build_algorithm
 from kinfolk.training.experiment import Experiment
 from kinfolk.training.inputs import GivenData, federations_of, model_for
 from kinfolk.types import Afterwards, Algorithm, Model
@@ -185,14 +186,22 @@ def check_job(
     clients: Clients,
     tapes: tuple[Tape | None, Tape | None] = (None, None),
 ) -> RoundCheck:
-    """The flow check on the very programs of a job: every block's, for one client."""
+    """The flow check on the very programs of a job: every block's, for one client, with arrays as the engine has them.
+
+    A gathered cohort in a release may have loops of several lengths, and each is a program.
+    """
     data, choice = trees.row(terms.own, 0)
-    own = Terms(data, choice, terms.inbox)
-    places = terms.inbox.sampling.capacity
+    algorithm, own = as_array(algorithm), as_array(Terms(data, choice, terms.inbox))
+    capacity, exact = terms.inbox.sampling.capacity, tapes != (None, None)
+    places = None if capacity is None else min(capacity, plan.clients)
     found = [
-        check_round(plan.spec(most_steps), algorithm, own, trees.row(rows, (0, 0)), places, tapes)
+        check_round(plan.spec(steps), algorithm, own, trees.row(rows, (0, 0)), places, tapes)
         for rows, most_steps in zip(clients.blocks, plan.most_steps, strict=True)
+        for steps in (loop_lengths(most_steps) if exact and places else [most_steps])
     ]
     violations = tuple(dict.fromkeys(text for check in found for text in check.violations))
     program = hashlib.sha256("".join(check.program for check in found).encode()).hexdigest()
-    return dataclasses.replace(found[-1], violations=violations, program=program)
+    programs = frozenset().union(*(check.programs for check in found))
+    certain = {kind: min(check.certain.get(kind, 0) for check in found) for kind in found[-1].certain}
+    verdict = dataclasses.replace(found[-1], violations=violations, certain=certain)
+    return dataclasses.replace(verdict, program=program, programs=programs)

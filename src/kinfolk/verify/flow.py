@@ -12,14 +12,13 @@ It does not see sensitivities, shapes, Python control flow, the engine's gather 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import jax
-import numpy as np
 from jax.extend import core
 
+from kinfolk.privacy.fingerprint import fingerprint, text, traced
 from kinfolk.privacy.release import PrivacyError, release_p
 from kinfolk.types import Tree
 from kinfolk.verify import jaxprs
@@ -54,6 +53,8 @@ class Report:
     """The same with the places of inputs that come out untouched, and whose counters are whose."""
     releases: dict[str, int] = field(default_factory=dict)
     """Most releases of each kind that one call can make."""
+    certain: dict[str, int] = field(default_factory=dict)
+    """Fewest: those that are always active, in every branch."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Most scalars in one release of each kind."""
     bodies: list[tuple[str, str, Tree]] = field(default_factory=list)
@@ -71,7 +72,7 @@ def check(function: Callable[..., Tree], arguments: Sequence[Tree], labels: Sequ
     """
     report = Report()
     try:
-        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
+        closed, shapes = traced(function, tuple(arguments))
     except PrivacyError as error:
         report.violations.append(str(error))
         return report
@@ -80,12 +81,13 @@ def check(function: Callable[..., Tree], arguments: Sequence[Tree], labels: Sequ
         return report
     marks = [mark for argument, label in zip(arguments, labels, strict=True) for mark in spread(label, argument)]
     walker = _Walker(report)
-    outputs, report.releases = walker.walk(closed, numbered(marks))
+    outputs, made = walker.walk(closed, numbered(marks))
+    report.releases = {kind: count.most for kind, count in made.items()}
+    report.certain = {kind: count.least for kind, count in made.items()}
     unused = walker.plain_once(outputs)
     report.labels = jax.tree.unflatten(jax.tree.structure(shapes), [plain(mark) for mark in unused])
     report.places = jax.tree.unflatten(jax.tree.structure(shapes), unused)
-    constants = "".join(hashlib.sha256(np.asarray(value).tobytes()).hexdigest() for value in closed.consts)
-    report.program = hashlib.sha256((jaxprs.text(closed) + constants).encode()).hexdigest()
+    report.program = fingerprint(closed)
     return report
 
 
@@ -113,6 +115,17 @@ def must_be_handed_on(report: Report, keys: Sequence[object], tape: Mapping[str,
         report.violations.append("something that depends on data was put into the meter, where the next round finds it")
 
 
+@dataclass(frozen=True)
+class _Count:
+    """How many releases of a kind a program makes, at least and at most."""
+
+    least: int = 0
+    most: int = 0
+
+
+_Made = dict[str, _Count]
+
+
 @dataclass
 class _Walker:
     report: Report
@@ -124,7 +137,7 @@ class _Walker:
         if found not in self.report.violations:
             self.report.violations.append(found)
 
-    def walk(self, closed: core.ClosedJaxpr, marks: Sequence[Label]) -> tuple[list[Label], dict[str, int]]:
+    def walk(self, closed: core.ClosedJaxpr, marks: Sequence[Label]) -> tuple[list[Label], _Made]:
         """Labels of the outputs of a closed program, and the releases it makes."""
         jaxpr = closed.jaxpr
         known: dict[core.Var, Label] = dict(zip(jaxpr.invars, marks, strict=True))
@@ -135,14 +148,14 @@ class _Walker:
                 return CLEAN if getattr(atom.val, "ndim", 0) == 0 else MARKED
             return known[atom]
 
-        total: dict[str, int] = {}
+        total: _Made = {}
         for equation in jaxpr.eqns:
             outputs, releases = self.step(equation, [read(atom) for atom in equation.invars])
             known.update(zip(equation.outvars, outputs, strict=True))
             _add(total, releases)
         return [read(atom) for atom in jaxpr.outvars], total
 
-    def step(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
+    def step(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], _Made]:
         name, outputs = equation.primitive.name, len(equation.outvars)
         if jaxprs.shows(equation):
             if mixed(marks) == MARKED:
@@ -162,12 +175,13 @@ class _Walker:
         inner = [closed for closed in jaxprs.held(equation) if len(closed.jaxpr.invars) == len(marks)]
         if name in jaxprs.CALLS and len(inner) == 1 and len(inner[0].jaxpr.outvars) == outputs:
             return self.walk(inner[0], marks)
-        for problem in (text for closed in jaxprs.held(equation) for text in jaxprs.unseen_inside(closed, repr(name))):
-            self.violate(equation, problem)
+        for closed in jaxprs.held(equation):
+            for problem in jaxprs.unseen_inside(closed, repr(name)):
+                self.violate(equation, problem)
         frozen = any(closed.consts for closed in jaxprs.held(equation))
         return [MARKED if frozen else mixed(marks)] * outputs, {}
 
-    def release(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
+    def release(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], _Made]:
         keys, counter, units, terms, public = _split(marks, equation.params["sizes"])
         kind, before = equation.params["kind"], len(self.report.violations)
         if keys[:2] != [Place(KEY, 0), Place(KEY, 1)]:
@@ -190,10 +204,13 @@ class _Walker:
         ok = len(self.report.violations) == before
         size = sum(jaxprs.aval(variable).size for variable in equation.outvars[1:])
         self.report.sizes[kind] = max(size, self.report.sizes.get(kind, 0))
-        self.report.bodies.append((kind, jaxprs.text(equation.params["program"]), jaxprs.public_shapes(equation)))
-        return [Token((kind,)), *[CLEAN if ok else MARKED] * (len(equation.outvars) - 1)], {kind: 1}
+        self.report.bodies.append((kind, text(equation.params["program"]), jaxprs.public_shapes(equation)))
+        active = equation.invars[-1]
+        certain = isinstance(active, core.Literal) and bool(active.val)
+        made = {kind: _Count(int(certain), 1)}
+        return [Token((kind,)), *[CLEAN if ok else MARKED] * (len(equation.outvars) - 1)], made
 
-    def scan(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
+    def scan(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], _Made]:
         constants, carried = jaxprs.scan_sizes(equation.params)
         fixed = [CLEAN if isinstance(mark, Token) else mark for mark in marks[:constants]]  # the same in every turn
         carry = self.handed_over(marks[constants : constants + carried])
@@ -208,7 +225,9 @@ class _Walker:
             carry = joined
         last = [fresh(mark) for mark in carry]
         stacked = [mixed([mark]) for mark in outputs[carried:]]
-        return [*last, *stacked], {kind: count * equation.params["length"] for kind, count in releases.items()}
+        turns = equation.params["length"]
+        made = {kind: _Count(count.least * turns, count.most * turns) for kind, count in releases.items()}
+        return [*last, *stacked], made
 
     def handed_over(self, marks: Sequence[Label]) -> list[Label]:
         """What goes into a loop or a branch: a counter goes there for good, and only once."""
@@ -226,7 +245,7 @@ class _Walker:
                 seen.add(mark)
         return labels
 
-    def loop(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
+    def loop(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], _Made]:
         p = equation.params
         if jaxprs.has_release(p["body_jaxpr"]) or jaxprs.has_release(p["cond_jaxpr"]):
             self.violate(equation, "a release inside a while loop cannot be counted: use scan with an `active` flag")
@@ -248,7 +267,7 @@ class _Walker:
         for name in dict.fromkeys(name for part in parts if seen for name in jaxprs.shown_inside(part)):
             self.violate(equation, f"data decide how often {name} is called")
 
-    def branches(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], dict[str, int]]:
+    def branches(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], _Made]:
         index, rest = marks[0], self.plain_once(marks[1:])
         lent: dict[Label, Label] = {mark: fresh(mark) for mark in rest if isinstance(mark, Token)}
         before, results, spent = set(self.spent), [], set(self.spent)
@@ -264,8 +283,11 @@ class _Walker:
         columns = zip(*(labels for labels, _ in results), strict=True)
         outputs = [join_branches(column) for column in columns]
         kinds = {kind for _, releases in results for kind in releases}
-        dearest = {kind: max(releases.get(kind, 0) for _, releases in results) for kind in kinds}
-        return [MARKED] * len(outputs) if private(index) else outputs, dearest
+        made: _Made = {}
+        for kind in kinds:
+            counts = [releases.get(kind, _Count()) for _, releases in results]
+            made[kind] = _Count(min(count.least for count in counts), max(count.most for count in counts))
+        return [MARKED] * len(outputs) if private(index) else outputs, made
 
 
 def _split(marks: list[Label], sizes: Sequence[int]) -> list[list[Label]]:
@@ -278,6 +300,7 @@ def _split(marks: list[Label], sizes: Sequence[int]) -> list[list[Label]]:
     return [*parts, marks[begin:]]
 
 
-def _add(total: dict[str, int], more: dict[str, int]) -> None:
+def _add(total: _Made, more: _Made) -> None:
     for kind, count in more.items():
-        total[kind] = total.get(kind, 0) + count
+        before = total.get(kind, _Count())
+        total[kind] = _Count(before.least + count.least, before.most + count.most)

@@ -67,11 +67,6 @@ def refusal(equation: core.JaxprEqn) -> str | None:
     return f"{name!r} may do what the check cannot see: write it with plain functions" if strange else None
 
 
-def text(closed: core.ClosedJaxpr) -> str:
-    """A traced program as text, without addresses in memory."""
-    return re.sub(r" at 0x[0-9a-f]+", "", str(closed))
-
-
 def held(equation: core.JaxprEqn) -> list[core.ClosedJaxpr]:
     """Programs held by an equation, closed; an open one has no constants."""
     found = []

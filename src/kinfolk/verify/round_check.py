@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import jax
@@ -35,6 +35,10 @@ class RoundCheck:
     """Most scalars in one release of each kind."""
     program: str
     """Hash of the traced functions of a round."""
+    programs: frozenset[str] = frozenset()
+    """Fingerprints of the client's and the aggregator's part."""
+    certain: dict[str, int] = field(default_factory=dict)
+    """Fewest releases of each kind in a round by one party: those that are always active."""
 
     @property
     def releases(self) -> dict[str, int]:
@@ -53,6 +57,13 @@ class RoundCheck:
             if most > self.releases.get(kind, 0):
                 raise PrivacyError(
                     f"{kind}: {most} uses in a round, but the traced program makes {self.releases.get(kind, 0)}"
+                )
+        for kind, certain in (self.certain if uses is not None else {}).items():
+            counts = np.asarray((uses or {}).get(kind, 0))
+            if counts.size and int(counts.min()) < certain:
+                raise PrivacyError(
+                    f"{kind}: {int(counts.min())} uses counted in a round, but the traced program makes {certain} that "
+                    "are never inactive: a method must do the same when its releases are only counted"
                 )
         return self
 
@@ -123,6 +134,8 @@ def check_round(
         reports[-1].releases if client.labels is not None else {},
         {kind: size for report in reports for kind, size in report.sizes.items()},
         program,
+        frozenset((client.program, reports[-1].program)),
+        {**client.certain, **(reports[-1].certain if client.labels is not None else {})},
     )
 
 

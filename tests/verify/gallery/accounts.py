@@ -18,10 +18,15 @@ from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.mean_regularized import MeanRegularized
 from kinfolk.engines import resident
 from kinfolk.engines.cohorts import Cohort
+from kinfolk.engines.release_counts import count_uses
 from kinfolk.privacy.levels import Level, PrivacyLevel
+from kinfolk.privacy.release import PrivacyError
+from kinfolk.training.prepare import check_job
 from kinfolk.verify.attack_problems import DELTA, ROWS, Game, level_for, problem_of, set_up
+from tests.conformance.worlds import world
 
 from .checking import Bug, found_by_attack, found_by_replay
+from .leaks import Changed
 
 
 def fixed_size(sampling: Any, key: Any, number: Any, clients: int) -> Cohort:
@@ -74,7 +79,32 @@ def _delta_of(delta: float) -> list[str]:
     return []
 
 
+def silent_while_counting(self: Any, shared: Any, inbox: Any) -> Any:
+    """Makes no release while releases are only counted."""
+    tape = inbox._meter.tape
+    return (shared, inbox) if tape and tape.mode == "count" else type(self).server(self, shared, inbox)
+
+
+def _counted_and_traced(**changes: Any) -> list[str]:
+    """What a release refuses before it starts: counts that the traced program does not bear out."""
+    w, algorithm = world("fedavg", "client", blocks=1), Changed(jax.tree.map(jnp.float32, FedAvg()), **changes)
+    counted = count_uses(w.plan, algorithm, w.terms, w.clients, range(1))
+    check = check_job(w.plan, algorithm, w.terms, jax.tree.map(lambda leaf: leaf[None], w.clients))
+    try:
+        check.require(counted)
+    except PrivacyError as error:
+        return [str(error)]
+    return []
+
+
 BUGS = (
+    Bug(
+        "a release skipped while counting",
+        "a method makes no release while releases are only counted, so that none would be charged",
+        "flow",
+        lambda: _counted_and_traced(new_server=silent_while_counting),
+        _counted_and_traced,
+    ),
     Bug(
         "fixed-size cohort",
         "cohorts of one fixed size are accounted as Poisson samples; the other clients know who is missing",
