@@ -48,12 +48,19 @@ def test_a_release_needs_every_entry_of_the_schema_confirmed(command: Any, table
     assert code == 0
     (row,) = answer["results"]
     assert row["simulated"] is False
+    assert row["private"] == ["error", "worst_decile_error"], "test errors are private in a release"
     assert any("ward-2024" in note for note in answer["notes"])
     lines = ledger.read_lines(tmp_path / "ledgers" / "ward-2024.jsonl")
     assert {line.party for line in lines} == {"x", "y", "z"}
     run = run_directory.open_run(Path(row["run"]))
     assert (run.public / "schema.toml").exists()
     assert run.statement()["not_private"] == []
+    for words in (("runs", "show", run.path), ("runs", "list", run.path.parent)):
+        code, out, _ = command(*words)
+        assert code == 0
+        assert "(private)" in out
+    code, out, _ = command("runs", "show", run.path, "--json")
+    assert json.loads(out)["private"] == ["error", "metrics"]
 
 
 @pytest.mark.parametrize("level", ["example", pytest.param("client", marks=pytest.mark.slow)])

@@ -74,6 +74,17 @@ def tell(notes: Iterable[str], silent: bool, most: int = 20) -> None:
         shown.print(f"[yellow]Note:[/yellow] and {len(found) - most} more such messages (all of them with --json)")
 
 
+PRIVATE = ("error", "worst_decile_error", "self_selection", "metrics", "error_spread")
+"""Numbers from test rows, which belong to the protected units."""
+PRIVATE_NOTE = "Test errors are private: they depend on test rows, and no ledger covers them. Publish public/ only."
+
+
+def private_numbers(row: Mapping[str, Any]) -> list[str]:
+    """Which of a run's numbers are private: what comes from test rows, where a release protects them."""
+    released = not row["simulated"] and row["level"] != "none"
+    return [name for name in PRIVATE if released and row.get(name) is not None]
+
+
 class bar:
     """A progress bar for one run, on standard error; silent with --json."""
 
@@ -86,6 +97,7 @@ class bar:
             TimeRemainingColumn(),
         )
         self._simulated = " (simulated)" if simulated else ""
+        self._private = "" if simulated else " (private)"
         self._progress = Progress(*columns, console=Console(stderr=True), disable=silent)
         self._task = self._progress.add_task(name, total=None, note=": counting, calibrating, compiling")
 
@@ -99,7 +111,7 @@ class bar:
     def __call__(self, done: int, total: int, numbers: dict[str, float]) -> None:
         spent = numbers.get("epsilon")
         paid = f", epsilon {spent:.3g}{self._simulated}" if spent is not None else ""
-        note = f", test loss {numbers['loss']:.4g}, error {numbers['error']:.4g}{paid}, left:"
+        note = f", test loss {numbers['loss']:.4g}, error {numbers['error']:.4g}{self._private}{paid}, left:"
         self._progress.update(self._task, completed=done, total=total, note=note)
 
 
@@ -108,7 +120,7 @@ def result_row(run: Run) -> dict[str, Any]:
     statement, last = run.statement(), (run.metrics() or [{}])[-1]
     chosen = run.private / "self_selection.json"
     gains = {"self_selection": json.loads(chosen.read_text())} if chosen.exists() else {}
-    return {
+    row = {
         "method": run.experiment().phases[-1].method,
         "run": str(run.path),
         "error": last.get("error"),
@@ -119,6 +131,7 @@ def result_row(run: Run) -> dict[str, Any]:
         "level": statement["level"],
         **gains,
     }
+    return {**row, "private": private_numbers(row)}
 
 
 def show_results(command: str, rows: list[dict[str, Any]], as_json: bool, **more: object) -> None:
@@ -126,7 +139,9 @@ def show_results(command: str, rows: list[dict[str, Any]], as_json: bool, **more
     if as_json:
         emit(command, {"results": rows, **more})
         return
-    table = Table("method", "mean client error", "worst tenth", "epsilon", "delta", title="Test results")
+    mark = " (private)" if any(row["private"] for row in rows) else ""
+    columns = ("method", f"mean client error{mark}", f"worst tenth{mark}", "epsilon", "delta")
+    table = Table(*columns, title="Test results")
     for row in rows:
         table.add_row(
             row["method"],
@@ -136,6 +151,8 @@ def show_results(command: str, rows: list[dict[str, Any]], as_json: bool, **more
             "" if row["epsilon"] is None else f"{row['delta']:.2g}",
         )
     console.print(table)
+    if mark:
+        console.print(PRIVATE_NOTE, highlight=False, soft_wrap=True)
     for row in rows:
         console.print(f"{row['method']}: {row['run']}", highlight=False, markup=False, soft_wrap=True)
         if gains := row.get("self_selection"):

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from kinfolk import limits
-from kinfolk.cli.output import Json, bar, console, emit, result_row, show_results, spent
+from kinfolk.cli.output import Json, bar, console, emit, private_numbers, result_row, show_results, spent
 
 if TYPE_CHECKING:
     from kinfolk.training.run_directory import Run
@@ -37,7 +37,8 @@ def list_runs(
         return
     table = Table("method", "data", "level", "rounds", "epsilon", "error", title=f"Runs in {folder}")
     for row in rows:
-        error = "" if row["error"] is None else f"{row['error']:.4g}"
+        mark = " (private)" if row["private"] else ""
+        error = "" if row["error"] is None else f"{row['error']:.4g}{mark}"
         epsilon = spent(row) if row["finished"] else "not finished"
         done = f"{row['rounds']}/{row['planned']}"
         table.add_row(row["method"], escape(row["data"]), row["level"], done, epsilon, error)
@@ -53,7 +54,7 @@ def _summary(run: Run) -> dict[str, Any]:
         known["error"] = metrics[-1]["error"]
     if run.done():
         known |= {key: run.statement()[key] for key in ("epsilon", "delta", "simulated")}
-    return {
+    row = {
         "name": run.name,
         "run": str(run.path),
         "method": experiment.phases[-1].method,
@@ -64,6 +65,7 @@ def _summary(run: Run) -> dict[str, Any]:
         "finished": run.done(),
         **known,
     }
+    return {**row, "private": private_numbers(row)}
 
 
 @runs_app.command("show")
@@ -74,11 +76,12 @@ def show(path: RunPath, as_json: Json = False) -> None:
     run = run_directory.open_run(path)
     row = _summary(run)
     if as_json:
-        emit("runs show", {**row, "statement": run.statement() if run.done() else None, "metrics": run.metrics()})
+        whole = {**row, "statement": run.statement() if run.done() else None, "metrics": run.metrics()}
+        emit("runs show", {**whole, "private": private_numbers(whole)})
         return
     table = Table("", "", show_header=False, title=escape(row["name"]))
     for key in ("method", "data", "level", "planned", "rounds", "error"):
-        table.add_row(key, escape(str(row[key])))
+        table.add_row(f"{key} (private)" if key in row["private"] else key, escape(str(row[key])))
     console.print(table)
     if run.done():
         console.print((run.public / "statement.txt").read_text(), highlight=False, markup=False, soft_wrap=True)

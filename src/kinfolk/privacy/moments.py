@@ -17,8 +17,11 @@ from kinfolk.types import Tree
 
 
 def second_moments() -> Sum:
-    """The sum of weight * W W^T over units (W, weight, ...). The norm of a matrix is its Frobenius norm."""
-    return _sum(lambda models: jnp.einsum("mdo,meo->de", models, models), within_l1=False)
+    """The sum of weight * W W^T over units (W, weight, ...). The norm of a matrix is its Frobenius norm.
+
+    In full float32: accelerators would round the clipped models otherwise, and products could be longer than K^2.
+    """
+    return _sum(lambda models: jnp.einsum("mdo,meo->de", models, models, precision="highest"), within_l1=False)
 
 
 def squares() -> Sum:
