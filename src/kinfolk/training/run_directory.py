@@ -11,6 +11,7 @@ import io
 import json
 import os
 import platform
+import re
 import secrets
 import tempfile
 from collections.abc import Iterator
@@ -33,6 +34,18 @@ if TYPE_CHECKING:
     from kinfolk.accounting.statement import Statement
 
 VERSION = 1
+PUBLIC = (
+    "experiment.toml",
+    "environment.json",
+    "schema.toml",
+    "ledger.jsonl",
+    "strengths.jsonl",
+    "statement.txt",
+    "statement.json",
+    "shared.npz",
+    "models.npz",
+)
+"""What may lie in `public/`, besides the rounds in `public/shared/`: everything else is private."""
 
 
 class Metrics(TypedDict):
@@ -122,6 +135,24 @@ def create(parent: Path, experiment: Experiment) -> Run:
     return run
 
 
+def unlisted(public: Path) -> list[str]:
+    """Files in a run's public folder that have no business there."""
+    found = [path.relative_to(public).as_posix() for path in sorted(public.rglob("*")) if path.is_file()]
+    return [name for name in found if not _is_listed(name)]
+
+
+def _is_listed(name: str) -> bool:
+    return name in PUBLIC or re.fullmatch(r"shared/\d{6}\.npz", name) is not None
+
+
+def _require_listed(path: Path) -> None:
+    """Refuses to write a file into a run's public folder that is not listed."""
+    for public in list(path.parents)[:2]:
+        own = public.name == "public" and (public / "experiment.toml").exists()
+        if own and not _is_listed(path.relative_to(public).as_posix()):
+            raise RunError(f"{path} would be public, and only {', '.join(PUBLIC)} may be: write it to private/")
+
+
 def publish(folder: Path, number: int, tree: Tree, **arrays: ArrayLike) -> None:
     """What others may have of a round, written whole or not at all, and once: it is only ever sent again."""
     path = published(folder, number)
@@ -172,6 +203,7 @@ def writing(path: Path) -> Iterator[None]:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Writes a file whole or not at all, and returns when it is on disk."""
+    _require_listed(path)
     with writing(path):
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
@@ -216,5 +248,6 @@ def read_tree(path: Path, like: Tree) -> tuple[Tree, dict[str, np.ndarray]]:
 
 def append_json(path: Path, value: object) -> None:
     """One more line of a JSON Lines file."""
+    _require_listed(path)
     with writing(path), path.open("a") as file:
         file.write(json.dumps(value) + "\n")

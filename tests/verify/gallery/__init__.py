@@ -1,14 +1,23 @@
 """Planted bugs: deliberately broken variants, each of which at least one check must catch."""
 
-from . import accounts, clips, forged, leaks, noise, shown
+from . import accounts, clips, forged, leaks, noise, releases, shown
 from .checking import Bug
 
-BUGS: tuple[Bug, ...] = (*noise.BUGS, *clips.BUGS, *leaks.BUGS, *forged.BUGS, *shown.BUGS, *accounts.BUGS)
+BUGS: tuple[Bug, ...] = (
+    *noise.BUGS,
+    *clips.BUGS,
+    *leaks.BUGS,
+    *forged.BUGS,
+    *shown.BUGS,
+    *accounts.BUGS,
+    *releases.BUGS,
+)
 CHECKS = {
     "flow": "data followed through the traced program",
     "replay": "the run repeated with recorded releases and one unit changed",
     "mechanism": "property tests of clipping, noise and calibration",
     "attack": "a lower bound on epsilon above the claim",
+    "release": "what a release charges, draws, samples and leaves in its public folder",
 }
 
 
