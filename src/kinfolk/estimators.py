@@ -52,6 +52,7 @@ class _Personalized(BaseEstimator):
         privacy: PrivacyLevel | None = None,
         *,
         strength: float | str | None = None,
+        pull: str | None = None,
         relation: Table = None,
         rounds: int | None = None,
         step_size: float | None = None,
@@ -68,6 +69,7 @@ class _Personalized(BaseEstimator):
         self.method = method
         self.privacy = privacy
         self.strength = strength
+        self.pull = pull
         self.relation = relation
         self.rounds = rounds
         self.step_size = step_size
@@ -159,6 +161,7 @@ class _Personalized(BaseEstimator):
             strength=self.strength,
             hidden=self.hidden,
             relation=self.relation,
+            pull=self.pull,
         )
         ledger = None if self.ledger is None else Path(self.ledger)
         with tempfile.TemporaryDirectory() as temporary:
@@ -178,8 +181,9 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
     `bounds`: declared lowest and highest values of the features (two numbers, or two arrays); `target`: the declared
     labels; `schema`: for tables with text, a `Schema` or its file. What is not declared is guessed from the data, which
     only a simulation (`random_state=`) may do. `data` names the data set: a release charges its ledger. `strength`: of
-    the pull towards what is shared, a number or "auto" (learned). `relation`: who is related to whom, as a mapping from
-    client to group or as a matrix (groups x clients, in the order of `clients_`); it must be public.
+    the pull towards what is shared, a number or "auto" (learned). `pull`: in every local "step", or once a "round";
+    default: the method's own. `relation`: who is related to whom, as a mapping from client to group or as a matrix
+    (groups x clients, in the order of `clients_`); it must be public.
 
     `method`: a name in the registry, or `auto`, which picks one from public numbers. `privacy`: level and budget;
     default example level, epsilon 3. `rounds`: how many; default from public numbers. `step_size`: of local steps;
@@ -255,12 +259,13 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):
 
     `method`: a name in the registry, or `auto`, which picks one from public numbers. `privacy`: level and budget;
     default example level, epsilon 3. `strength`: how hard personal models are pulled towards the shared one; default
-    from public numbers. `relation`: which clients belong together, for methods that use it. `rounds`: how many; default
-    from public numbers. `step_size`: of local steps; default from public numbers. `batch_size`: expected size; default
-    from public numbers, and 0 means all rows. `hidden`: widths of hidden layers; none: a linear model. `bounds`:
-    declared lowest and highest values of the features. `schema`: for tables with text, a `Schema` or its file. `data`:
-    the data set's name. `ledger`: the file that a release charges. `output`: the folder for the run directory; None: it
-    is not kept. `random_state`: a seed makes a simulation; None a release.
+    from public numbers. `pull`: in every local "step", or once a "round"; default: the method's own. `relation`: which
+    clients belong together, for methods that use it. `rounds`: how many; default from public numbers. `step_size`: of
+    local steps; default from public numbers. `batch_size`: expected size; default from public numbers, and 0 means all
+    rows. `hidden`: widths of hidden layers; none: a linear model. `bounds`: declared lowest and highest values of the
+    features. `schema`: for tables with text, a `Schema` or its file. `data`: the data set's name. `ledger`: the file
+    that a release charges. `output`: the folder for the run directory; None: it is not kept. `random_state`: a seed
+    makes a simulation; None a release.
     """
 
     def fit(self, X: Table, y: Table, clients: ArrayLike | None = None) -> PersonalizedRegressor:

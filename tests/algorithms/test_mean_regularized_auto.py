@@ -93,16 +93,18 @@ def test_strength_rises_where_clients_agree_and_falls_where_they_differ(batch: i
     assert alike > 1.0
 
 
-def test_without_learning_it_is_mean_regularisation() -> None:
+@pytest.mark.parametrize("pull", ["step", "round"])
+def test_without_learning_it_is_mean_regularisation(pull: str) -> None:
     """Strength, steps and shared model are those of the plain method; only what is returned is averaged."""
     data, level = federation(0.3), example_level(2.0, 1e-3)
-    fixed = MeanRegularizedAuto(step_size=0.3, start=2.0, learning=0.0, scaling=0.0)
-    one = job(data, AUTO, level)
-    plain = replace(one, algorithms=(MeanRegularized(2.0, 0.3),))
+    fixed = MeanRegularizedAuto(step_size=0.3, start=2.0, learning=0.0, scaling=0.0, pull=pull)
+    one = job(data, AUTO, level, 16)
+    plain = replace(one, algorithms=(MeanRegularized(2.0, 0.3, pull=pull),))
     found, expected = trained(replace(one, algorithms=(fixed,))), trained(plain)
+    ended = expected.personal.model if pull == "step" else expected.personal
     for a, b in zip(
         jax.tree.leaves((found.personal.track.model, found.shared["model"])),
-        jax.tree.leaves((expected.personal, expected.shared)),
+        jax.tree.leaves((ended, expected.shared)),
         strict=True,
     ):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-6)
@@ -116,7 +118,8 @@ def exact_gate(x: np.ndarray, y: np.ndarray, steps: int) -> DataGate:
     return DataGate(rows, meter, sum_, choose, jnp.float32(len(x)), jnp.int32(steps), jnp.int32(0), steps, model)
 
 
-def test_the_carried_derivative_is_the_true_one_where_the_curvature_is() -> None:
+@pytest.mark.parametrize("pull", ["step", "round"])
+def test_the_carried_derivative_is_the_true_one_where_the_curvature_is(pull: str) -> None:
     """Orthogonal features of curvature 0.4 in weights and bias: the recursion equals finite differences."""
     x = np.sqrt(0.4) * np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]], np.float32)
     model = models.linear(2)
@@ -127,7 +130,7 @@ def test_the_carried_derivative_is_the_true_one_where_the_curvature_is() -> None
     def end(log_strength: float) -> Any:
         strengths = jax.tree.map(lambda _: jnp.exp(jnp.float32(log_strength)), start)
         gate = exact_gate(x, y, 6)
-        track, _, _ = follow(new_client(start).track, gate, centre, strengths, 0.2, 0.4, jnp.float32(0))
+        track, _, _ = follow(new_client(start).track, gate, centre, strengths, 0.2, 0.4, jnp.float32(0), pull)
         return track
 
     step = 0.05
@@ -207,3 +210,5 @@ def test_where_auto_does_not_exist() -> None:
     with pytest.raises(ConfigError, match="cannot run at level='client'"):
         build_algorithm(Phase("mean_regularized", 3, {"strength": "auto"}), "client")
     assert resolve("mean_regularized", {"strength": 2.0}) == ("mean_regularized", {"strength": 2.0})
+    auto = build_algorithm(Phase("ditto", 3, {"strength": "auto", "pull": "round"}), "example")
+    assert (auto.pull, auto.apart) == ("round", True)  # type: ignore[attr-defined]

@@ -22,6 +22,7 @@ from kinfolk.training.prepare import check_job
 from kinfolk.verify.registry_check import check_registry
 from kinfolk.verify.replay import replay
 from tests.conformance.worlds import (
+    CLOSELY,
     CORE,
     PAIRS,
     PRIVATE,
@@ -33,8 +34,8 @@ from tests.conformance.worlds import (
     world,
 )
 
-every = pairs(PAIRS, fast=QUICK)
-closely = pairs(PAIRS, fast=[CORE])
+every = pairs(CLOSELY, fast=QUICK)
+closely = pairs(CLOSELY, fast=[CORE])
 private = pairs(PRIVATE, fast=[CORE])
 
 
@@ -172,7 +173,7 @@ def test_replay_changes_nothing_else(name: str, level: str) -> None:
     assert problems == []
 
 
-@pairs([pair for pair in PAIRS if pair[1] == "client"], fast=[("mean_regularized", "client")])
+@pairs([pair for pair in CLOSELY if pair[1] == "client"], fast=[("mean_regularized", "client")])
 def test_gathered_cohorts_equal_masked_ones(name: str, level: str) -> None:
     w = world(name, level, blocks=1, cohort=2.0)
     sampling = replace(w.terms.inbox.sampling, capacity=4)

@@ -23,7 +23,13 @@ from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
 from kinfolk.types import Algorithm
 
 PAIRS = [(name, level) for name, entry in REGISTRY.items() for level in entry.levels]
-PRIVATE = [pair for pair in PAIRS if pair[1] != "none"]
+OTHER_PULL = "mean_regularized, the other pull"
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    OTHER_PULL: ("mean_regularized", {"pull": "step", "rule": "increment"}),
+}
+"""Options under which a method's states or messages are others: by a name of their own, the method and the options."""
+CLOSELY = [*PAIRS, *((name, level) for name, (method, _) in VARIANTS.items() for level in REGISTRY[method].levels)]
+PRIVATE = [pair for pair in CLOSELY if pair[1] != "none"]
 CORE = ("mean_regularized", "example")
 """The pair that is looked at closely before every commit; the others in the full run."""
 
@@ -38,7 +44,7 @@ def quick_level(name: str) -> str:
     return next(level for level in ("client", "example", "none") if level in REGISTRY[name].levels)
 
 
-QUICK = [CORE, *((name, quick_level(name)) for name in REGISTRY)]
+QUICK = [CORE, *((name, quick_level(name)) for name in REGISTRY), (OTHER_PULL, "client")]
 """One pair of each algorithm, and the core: tests that share one compiled round look at these in the fast run."""
 
 
@@ -85,7 +91,8 @@ def world(name: str, level: str, *, blocks: int = 2, cohort: float | None = None
     uses = {kind: np.full(len(sizes), count) for kind, count in most_uses.items()}
     terms = terms_for(tiny_level(level, cohort), federation.ids, sizes, BATCH, uses)
     terms = jax.tree.map(jnp.asarray, terms)
-    algorithm = jax.tree.map(jnp.float32, REGISTRY[name].build())
+    method, options = VARIANTS.get(name, (name, {}))
+    algorithm = jax.tree.map(jnp.float32, REGISTRY[method].build(**options))
     return World(Plan(MODEL, Level(level), widths, most), algorithm, terms, trees.row(clients, 0))
 
 

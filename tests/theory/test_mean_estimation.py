@@ -50,7 +50,26 @@ def test_own_share_is_what_regularising_does() -> None:
     assert mean_estimation.regularised(estimates, 3.0)[0] == pytest.approx(mean_estimation.own_share(3.0, 4))
 
 
+def test_the_posterior_is_where_the_truth_lies() -> None:
+    """Lemma 6.2 by simulation, and theorem 6.3: its mean is what the best strength gives."""
+    problem, generator = replace(TABLE, clients=5, tau=0.05), np.random.default_rng(3)
+    truth = 0.3 + problem.tau * generator.normal(size=(40_000, 5))
+    estimates = truth + math.sqrt(problem.variance) * generator.normal(size=truth.shape)
+    middle, variance = problem.posterior(estimates)
+    np.testing.assert_allclose(middle, mean_estimation.regularised(estimates, problem.best_strength), rtol=1e-9)
+    assert variance == pytest.approx(problem.best_error, rel=1e-12)
+    assert np.mean((truth - middle) ** 2) == pytest.approx(variance, rel=0.02)
+    slope = np.polyfit((estimates - middle).ravel(), (truth - middle).ravel(), 1)[0]
+    assert abs(slope) < 0.02, "nothing is left in the estimates"
+    inside = np.abs(truth - middle) < 1.96 * math.sqrt(variance)
+    assert inside.mean() == pytest.approx(0.95, abs=0.005)
+    with pytest.raises(ValueError, match="4 clients along its last axis, not 5"):
+        problem.posterior(estimates[:, :4])
+
+
 def test_edges() -> None:
+    assert mean_estimation.Problem(3, 10, 0.0, 0.1).posterior(np.arange(3.0))[1] == 0
+    assert mean_estimation.Problem(1, 10, 0.4, 0.1).posterior(np.ones(1))[1] == pytest.approx(0.016)
     assert replace(TABLE, tau=0.0).best_strength == math.inf
     assert mean_estimation.Problem(3, 10, 0.0, 0.1).best_error == 0
     assert replace(TABLE, tau=0.0).gain_over_averaging == 0

@@ -24,6 +24,7 @@ from jax import Array
 
 from kinfolk import trees
 from kinfolk.algorithms.local_steps import descend
+from kinfolk.algorithms.pull import check_pull
 from kinfolk.algorithms.schedules import at
 from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Tree, Value
@@ -107,27 +108,42 @@ def _log(variance: Array) -> Array:
 
 
 def follow(
-    track: Track, gate: DataGate, centre: Params, strengths: Tree, step_size: Value, curvature: Value, drawn: Array
+    track: Track,
+    gate: DataGate,
+    centre: Params,
+    strengths: Tree,
+    step_size: Value,
+    curvature: Value,
+    drawn: Array,
+    pull: str = "step",
 ) -> tuple[Track, Tree, DataGate]:
-    """One round's local steps, as in `descend`, and the mean slope of each block's log strength on the way."""
-    kept = jax.tree.map(lambda s: 1 / (1 + step_size * s), strengths)
-    turn = jax.tree.map(lambda s, k: step_size * s * jnp.square(k), strengths, kept)
+    """One round's local steps, as in `descend`, and the mean slope of each block's log strength on the way.
+
+    Pulled in every step, or, for all of them, before the first (`pull`): the derivative follows either.
+    """
     steps = gate.steps.astype(jnp.float32)
     memory, left = MEMORY ** (1 / steps), 1 - step_size * curvature
 
     def average(old: Tree, new: Tree) -> Tree:
         return jax.tree.map(lambda o, n: memory * o + (1 - memory) * n, old, new)
 
-    def pull(value: Tree, change: Tree) -> tuple[Tree, Tree]:
-        """A value that is pulled to zero, and its derivative with respect to log strength."""
+    def pulls(number: Array) -> Array:
+        """How many pulls come before this step."""
+        return jnp.float32(1) if pull == "step" else jnp.where(number == 0, steps, 0)
+
+    def pulled_to_zero(value: Tree, change: Tree, times: Array) -> tuple[Tree, Tree]:
+        """A value after so many pulls to zero, and its derivative with respect to log strength."""
+        kept = jax.tree.map(lambda s: (1 + step_size * s) ** -times, strengths)
+        turn = jax.tree.map(lambda s, k: times * step_size * s / (1 + step_size * s) * k, strengths, kept)
         after = jax.tree.map(lambda k, v: k * v, kept, value)
         return after, jax.tree.map(lambda k, c, t, v: k * c - t * v, kept, change, turn, value)
 
     def step(carry: tuple[Track, Tree, DataGate], number: Array) -> tuple[tuple[Track, Tree, DataGate], None]:
         track, slopes, gate = carry
         active = number < gate.steps
-        away, sensitivity = pull(trees.subtract(track.model, centre), track.sensitivity)
-        response, change = pull(track.response, track.change)
+        times = pulls(number)
+        away, sensitivity = pulled_to_zero(trees.subtract(track.model, centre), track.sensitivity, times)
+        response, change = pulled_to_zero(track.response, track.change, times)
         pulled = trees.add(centre, away)
         averaged, averaged_change = average(track.averaged, sensitivity), average(track.averaged_change, change)
         gradient, gate = gate.gradient(pulled, active)
@@ -198,6 +214,11 @@ class MeanRegularizedAuto:
     """1: a client's strength goes with the variance of its estimate; 0: one strength for all."""
     apart: bool = field(default=False, metadata={"static": True})
     """The shared model is federated averaging's instead of the mean of the personal ones: Ditto, at twice the cost."""
+    pull: str = field(default="step", metadata={"static": True})
+    """Pulled in every local `step`, or once a `round`, before its steps; the slope is that of the one chosen."""
+
+    def __post_init__(self) -> None:
+        check_pull(self.pull)
 
     def init(self, params: Params, clients: int) -> dict[str, Tree]:
         return {"model": params, "guide": new_guide(params, self.start)}
@@ -210,7 +231,8 @@ class MeanRegularizedAuto:
         variance, drawn = variances(gate, trees.size(centre), step_size, self.sampling)
         strengths = own_strengths(shared["guide"], variance, self.scaling)
         common, gate = descend(centre, gate, step_size) if self.apart else (None, gate)
-        track, slope, gate = follow(personal.track, gate, centre, strengths, step_size, self.curvature, drawn)
+        public = (step_size, self.curvature, drawn, self.pull)
+        track, slope, gate = follow(personal.track, gate, centre, strengths, *public)
         move = trees.subtract(track.model if common is None else common, centre)
         message = {"move": move, "slope": slope, "log_variance": _log(variance)}
         return message, kept_after(personal, track), gate

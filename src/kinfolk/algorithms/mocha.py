@@ -6,14 +6,14 @@ uses the *inverse* of the task covariance; the code published with the cross-sil
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.algorithms.local_steps import descend
+from kinfolk.algorithms.pull import Pull, check_pull
 from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Tree, Value
 
@@ -25,28 +25,42 @@ class Mocha:
 
     P is scaled to a mean diagonal of 1, so that a strength means about what it does elsewhere. The sum over the other
     clients is fixed during a round, the client's own term is implicit: together a pull towards a centre.
+
+    With `pull = "step"` training rests, for any number of local steps, where the sum of
+    `loss_k(w_k) + strength/2 sum_j P_kj <w_k, w_j>` has no slope in the models, given P; with `pull = "round"` only
+    where a round's steps are few and small (`algorithms/pull.py`).
     """
 
     strength: Value = 0.3
     step_size: Value = 0.1
     ridge: Value = 1.0
     """Added to the normalised covariance, in units of its mean eigenvalue."""
+    pull: str = field(default="round", metadata={"static": True})
+    """Pulled in every local `step`, or once a `round`, before its steps."""
+
+    def __post_init__(self) -> None:
+        check_pull(self.pull)
+
+    def _towards(self, shared: dict[str, Tree], slot: Array) -> tuple[Params, Pull]:
+        """The centre of a client's pull, and the pull."""
+        return trees.row(shared["centres"], slot), Pull(self.pull, shared["strengths"][slot], self.step_size)
 
     def init(self, params: Params, clients: int) -> dict[str, Tree]:
         """Nothing is known of the relations before the first round: no pull."""
         centres = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (clients, *leaf.shape)), params)
         return {"centres": centres, "strengths": jnp.zeros(clients, jnp.float32)}
 
-    def init_client(self, shared: dict[str, Tree], slot: Array) -> tuple[Params, Array]:
-        return trees.row(shared["centres"], slot), slot
+    def init_client(self, shared: dict[str, Tree], slot: Array) -> tuple[Tree, Array]:
+        centre, pull = self._towards(shared, slot)
+        return pull.begin(centre), slot
 
     def client(
-        self, shared: dict[str, Tree], personal: tuple[Params, Array], gate: DataGate
-    ) -> tuple[Params, tuple[Params, Array], DataGate]:
-        model, slot = personal
-        centre, strength = trees.row(shared["centres"], slot), shared["strengths"][slot]
-        model, gate = descend(model, gate, self.step_size, towards=centre, strength=strength)
-        return model, (model, slot), gate
+        self, shared: dict[str, Tree], personal: tuple[Tree, Array], gate: DataGate
+    ) -> tuple[Params, tuple[Tree, Array], DataGate]:
+        own, slot = personal
+        centre, pull = self._towards(shared, slot)
+        _, own, gate = pull.descend(own, centre, gate)
+        return pull.model(own, centre), (own, slot), gate
 
     def server(self, shared: dict[str, Tree], inbox: Inbox) -> tuple[dict[str, Tree], Inbox]:
         models = inbox.stack()
@@ -58,8 +72,10 @@ class Mocha:
         unflatten = trees.flatten(trees.row(models, 0))[1]
         return {"centres": jax.vmap(unflatten)(centres), "strengths": self.strength * own}, inbox
 
-    def model(self, shared: dict[str, Tree], personal: tuple[Params, Array]) -> Params:
-        return personal[0]
+    def model(self, shared: dict[str, Tree], personal: tuple[Tree, Array]) -> Params:
+        own, slot = personal
+        centre, pull = self._towards(shared, slot)
+        return pull.model(own, centre)
 
 
 def relation_precision(models: Array, ridge: Value) -> Array:

@@ -20,6 +20,7 @@ from kinfolk.cli.output import (
     Json,
     Level,
     Output,
+    PullOption,
     RelationFile,
     SchemaFile,
     Target,
@@ -58,6 +59,7 @@ def compare(
     rounds: Annotated[int | None, typer.Option(help="Rounds of training.")] = None,
     step_size: Annotated[float | None, typer.Option(help="Step size of local training.")] = None,
     strength: Annotated[float | None, typer.Option(help="Pull towards the shared model.")] = None,
+    pull: PullOption = None,
     relation: RelationFile = None,
     test_fraction: TestFraction = 0.2,
     seed: Annotated[int, typer.Option(help="Comparisons are simulations: looking at results costs privacy.")] = 0,
@@ -79,8 +81,8 @@ def compare(
     budgets: Sequence[float | None] = [None] if level == "none" else list(dict.fromkeys(epsilon or [3.0]))
     levels = [privacy_level(level, budget, delta, clip, None) for budget in budgets]
     known = None if relation is None else read_relation(relation)
-    pull = recipes.COMPARED_STRENGTH if strength is None and not files else strength
-    given = recipes.Given(None, rounds, step_size, strength=pull, relation=known)
+    strength = recipes.COMPARED_STRENGTH if strength is None and not files else strength
+    given = recipes.Given(None, rounds, step_size, strength=strength, relation=known, pull=pull)
     rows: Any = None
     choice, federations = in_directory(DataChoice(data, test_fraction=test_fraction), data_dir), None
     if files:

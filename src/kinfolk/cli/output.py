@@ -55,6 +55,10 @@ RelationFile = Annotated[
         help="Who is related to whom, if that is public: JSON (client to group, or a matrix) or CSV (client, group).",
     ),
 ]
+PullOption = Annotated[
+    str | None,
+    typer.Option("--pull", help="When a model is pulled towards the shared one: in every local step, or once a round."),
+]
 TestFraction = Annotated[float, typer.Option(help="Part of every client's rows that is kept for testing.")]
 
 

@@ -18,6 +18,7 @@ from kinfolk.cli.output import (
     Json,
     Level,
     Output,
+    PullOption,
     RelationFile,
     SchemaFile,
     Seed,
@@ -63,6 +64,7 @@ def train(
     strength: Annotated[
         str | None, typer.Option(help="Pull towards the shared model: a number, or auto (learned, at no cost).")
     ] = None,
+    pull: PullOption = None,
     relation: RelationFile = None,
     step_size: Annotated[float | None, typer.Option(help="Step size of local training.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Expected batch size; 0 for full batches.")] = None,
@@ -101,7 +103,7 @@ def train(
     federations: Any = None
     notes: list[str] = []
     known = None if relation is None else read_relation(relation)
-    given = recipes.Given(method, rounds, step_size, batch_size, _strength(strength), relation=known)
+    given = recipes.Given(method, rounds, step_size, batch_size, _strength(strength), relation=known, pull=pull)
     files = sources or []
     if len(files) == 1 and files[0].suffix == ".toml":
         experiment = load(files[0])

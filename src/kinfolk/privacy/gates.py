@@ -147,6 +147,11 @@ class Inbox:
         return self._mechanism.law == "laplace"
 
     @property
+    def rate(self) -> Array:
+        """The share of a client's weight that is expected in a round; public. 1 where everybody takes part."""
+        return jnp.asarray(self._mechanism.sampling.rate, jnp.float32)
+
+    @property
     def clients(self) -> int:
         """How many clients there are, present or not."""
         return self.expected.shape[0]

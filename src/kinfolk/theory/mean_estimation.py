@@ -2,7 +2,7 @@
 
 Client k has n examples from N(w_k, sigma^2), and w_k ~ N(centre, tau^2). It releases the mean of its examples with
 noise; that estimate has variance `v` around w_k. Mean regularisation with strength s returns
-`(estimate_k + s * mean of estimates) / (1 + s)`. Liu, Hu, Wu and Smith (2022), lemmas 6.1 to 6.8.
+`(estimate_k + s * mean of estimates) / (1 + s)`. Liu, Hu, Wu and Smith (2022), section 6.
 
 >>> world = Problem(clients=20, examples=200, sigma=0.4, tau=0.08, noise=14.567)
 >>> round(world.best_strength, 2), round(world.best_error, 5)
@@ -40,22 +40,22 @@ class Problem:
 
     @property
     def variance(self) -> float:
-        """v, of a client's own estimate around its true mean: sampling and privacy (lemma 6.1)."""
+        """v, of a client's own estimate around its true mean: sampling and privacy (equation 5)."""
         return self.sigma**2 / self.examples + self.noise**2 / self.examples**2
 
     @property
     def best_strength(self) -> float:
-        """s* = v / tau^2 (lemma 6.3): infinite where clients do not differ, which is federated averaging."""
+        """s* = v / tau^2 (theorem 6.3): infinite where clients do not differ, which is federated averaging."""
         return self.variance / self.tau**2 if self.tau else math.inf
 
     @property
     def best_error(self) -> float:
-        """Mean squared error of a client's estimate at the best strength."""
+        """Mean squared error of a client's estimate at the best strength (corollary 6.4)."""
         v, between = self.variance, self.tau**2
         return v * (v + self.clients * between) / (self.clients * (v + between)) if v else 0.0
 
     def error(self, strength: float) -> float:
-        """Mean squared error at a strength; 0 is training alone, infinity is federated averaging (lemma 6.2)."""
+        """Mean squared error at a strength; 0 is training alone, infinity is federated averaging (lemma 6.7)."""
         share, v = 1 - 1 / self.clients, self.variance
         if math.isinf(strength):
             return share * self.tau**2 + v / self.clients
@@ -63,25 +63,42 @@ class Problem:
 
     @property
     def gain_over_local(self) -> float:
-        """How much lower the best error is than that of training alone."""
+        """How much lower the best error is than that of training alone (proposition 6.5)."""
         v = self.variance
         return (1 - 1 / self.clients) * v**2 / (v + self.tau**2) if v else 0.0
 
     @property
     def gain_over_averaging(self) -> float:
-        """How much lower the best error is than that of federated averaging."""
+        """How much lower the best error is than that of federated averaging (proposition 6.6)."""
         between = self.tau**2
         return (1 - 1 / self.clients) * between**2 / (self.variance + between) if between else 0.0
 
     def cost_of_privacy(self, strength: float) -> float:
-        """The part of the error at a strength that is due to privacy noise (lemma 6.7): it falls with the strength."""
+        """The part of the error at a strength that privacy noise adds (theorem 6.8): it falls with the strength."""
         own = self.noise**2 / self.examples**2
         kept = 0.0 if math.isinf(strength) else (1 - 1 / self.clients) / (1 + strength) ** 2
         return own * (kept + 1 / self.clients)
 
+    def posterior(self, estimates: np.ndarray) -> tuple[np.ndarray, float]:
+        """Where the clients' true means lie, given all estimates: means and variance of normal laws (lemma 6.2).
+
+        The centre counts as unknown (a flat prior). The means are the estimates regularised with the best strength
+        (theorem 6.3), the variance is the best error (corollary 6.4).
+
+        `estimates`: one for each client, along the last axis.
+        """
+        estimates = np.asarray(estimates, float)
+        if estimates.shape[-1] != self.clients:
+            raise ValueError(f"estimates has {estimates.shape[-1]} clients along its last axis, not {self.clients}")
+        if not self.variance or self.clients == 1:
+            return estimates, self.variance
+        others = (estimates.sum(axis=-1, keepdims=True) - estimates) / (self.clients - 1)
+        own, theirs = 1 / self.variance, (self.clients - 1) / (self.clients * self.tau**2 + self.variance)
+        return (own * estimates + theirs * others) / (own + theirs), 1 / (own + theirs)
+
 
 def own_share(strength: float, clients: int) -> float:
-    """The weight of a client's own estimate in its regularised one; the others share the rest equally."""
+    """The weight of a client's own estimate in its regularised one; the others share the rest equally (lemma 6.1)."""
     return (clients + strength) / ((1 + strength) * clients)
 
 

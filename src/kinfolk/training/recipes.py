@@ -55,6 +55,8 @@ class Given:
     """Widths of the hidden layers of a network; none: a linear model."""
     relation: Any = None
     """Who is related to whom: a mapping from clients to groups, or a matrix (groups x clients)."""
+    pull: str | None = None
+    """In every local `step`, or once a `round`."""
 
     def __post_init__(self) -> None:
         limits.settle(self)
@@ -66,7 +68,7 @@ class Given:
     def only_for(self, method: str) -> Given:
         """The same for one method of several, without the numbers that it does not have."""
         known = REGISTRY[method].options()
-        lacking = {name: None for name in ("strength", "step_size", "relation") if name not in known}
+        lacking = {name: None for name in ("strength", "step_size", "relation", "pull") if name not in known}
         return replace(self, method=method, **lacking)
 
 
@@ -113,18 +115,20 @@ def recommend(
     strength: float | str | None = None,
     hidden: Sequence[int] = (),
     relation: Any = None,
+    pull: str | None = None,
 ) -> Experiment:
     """An experiment for data nobody has looked at, as the command line and the estimators would choose it.
 
     `federation`: features between -1 and 1; only its public numbers are used. `privacy`: the level, by default
     example level with epsilon 3. `seed`, `seeds`: of a simulation; no seed makes a release. What else is given comes
     first: `method`, `rounds`, `step_size`, `batch_size` (0: full batches), `strength` (a number or "auto"), `hidden`
-    (widths of a network's hidden layers) and `relation` (a mapping from clients to groups, or a matrix).
+    (widths of a network's hidden layers), `relation` (a mapping from clients to groups, or a matrix) and `pull` (in
+    every local "step", or once a "round").
 
     Run it with `run(experiment, data=federation)`.
     """
     level = example_level(epsilon=3.0) if privacy is None else privacy
-    given = Given(method, rounds, step_size, batch_size, strength, tuple(hidden), relation)
+    given = Given(method, rounds, step_size, batch_size, strength, tuple(hidden), relation, pull)
     found = for_federation(federation, level, given)
     return Experiment(
         name=found.phase.method,
@@ -167,7 +171,7 @@ def _asked_for(given: Given) -> str | None:
     """The method that the user asks for without naming it."""
     if given.relation is not None:
         return "relation_regularized"
-    return None if given.strength is None else "mean_regularized"
+    return None if given.strength is None and given.pull is None else "mean_regularized"
 
 
 def _work(method: str, given: Given, usual: Settings, strength: float | None) -> tuple[Training, Phase]:
@@ -177,6 +181,8 @@ def _work(method: str, given: Given, usual: Settings, strength: float | None) ->
         options["step_size"] = usual.step_size if given.step_size is None else given.step_size
     if strength is not None or given.strength is not None:
         options["strength"] = strength if given.strength is None else given.strength
+    if given.pull is not None:
+        options["pull"] = given.pull
     if isinstance(given.relation, Mapping):
         options["groups"] = {str(client): group for client, group in given.relation.items()}
     elif given.relation is not None:
