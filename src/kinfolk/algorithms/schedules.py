@@ -32,7 +32,7 @@ class Schedule:
 
 def before(number: Value, end: Value) -> Value:
     """Whether round `number` comes before round `end`; both are public."""
-    return jnp.asarray(number, jnp.float32) < end
+    return jnp.asarray(number, jnp.float32) < jnp.asarray(end, jnp.float32)
 
 
 def at(value: Value, number: Value) -> Value:
