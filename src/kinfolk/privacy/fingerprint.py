@@ -28,12 +28,15 @@ def fingerprint(closed: core.ClosedJaxpr) -> str:
 def traced(function: Callable[..., Tree], arguments: tuple[Tree, ...]) -> tuple[core.ClosedJaxpr, Tree]:
     """The program of a function at arguments of these shapes and types, and the shapes of what it returns.
 
-    Numbers that Python wrote, whose type may give way, are taken as arrays of their type: who calls does not matter.
+    Arrays that came from Python numbers, whose type may give way, are taken as arrays of their type: engines' loops do
+    the same. Python numbers stay what they are.
     """
     return jax.make_jaxpr(function, return_shape=True)(*jax.tree.map(_shape, arguments))
 
 
-def _shape(leaf: Tree) -> jax.ShapeDtypeStruct:
+def _shape(leaf: Tree) -> Tree:
+    if isinstance(leaf, bool | int | float):
+        return leaf
     found = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
     return jax.ShapeDtypeStruct(found.shape, found.dtype)
 
