@@ -74,7 +74,19 @@ def task_for(name: str, turns: int) -> tuple[Task, str]:
     weights = [(np.asarray(own["weights"]), np.asarray(own["bias"])) for own in model.init(jax.random.key(0)) if own]
     settings: dict[str, Any] = {"cohort": 100, "batch_size": 10, "step_size": STEP_SIZES[name]}
     rounds = turns * IN_A_TURN[name]
-    return Task(name, x, y, sizes, CLASSES, weights, rounds, IN_A_TURN[name], clip=1.0, noise=0.01, **settings), source
+    return Task(
+        model=name,
+        x=x,
+        y=y,
+        sizes=sizes,
+        classes=CLASSES,
+        weights=weights,
+        rounds=rounds,
+        in_a_turn=IN_A_TURN[name],
+        clip=1.0,
+        noise=0.01,
+        **settings,
+    ), source
 
 
 def loss(task: Task, weights: list[tuple[np.ndarray, np.ndarray]]) -> float:

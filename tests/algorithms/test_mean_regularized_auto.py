@@ -130,7 +130,7 @@ def test_the_carried_derivative_is_the_true_one_where_the_curvature_is(pull: str
     def end(log_strength: float) -> Any:
         strengths = jax.tree.map(lambda _: jnp.exp(jnp.float32(log_strength)), start)
         gate = exact_gate(x, y, 6)
-        track, _, _ = follow(new_client(start).track, gate, centre, strengths, 0.2, 0.4, jnp.float32(0), pull)
+        track, _, _ = follow(new_client(start).track, gate, centre, strengths, 0.2, 0.4, jnp.float32(0), pull=pull)
         return track
 
     step = 0.05

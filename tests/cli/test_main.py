@@ -120,6 +120,13 @@ def test_an_error_with_brackets_is_shown_whole(kinfolk: Any, tmp_path: Path) -> 
     assert "'phases[0].roundz'" in " ".join(kinfolk("train", tmp_path / "e.toml")[2].split())
 
 
+def test_without_a_command_there_is_help_and_no_error(kinfolk: Any) -> None:
+    for words in ((), ("deploy",)):
+        _, out, err = kinfolk(*words)
+        assert "Usage" in out + err
+        assert "Error" not in out + err
+
+
 def test_help_teaches(kinfolk: Any) -> None:
     assert "--resume" in kinfolk("train", "--help")[1]
     assert "leave out one number" in kinfolk("plan", "--help")[1]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk.accounting.calibrate import terms_for
+from kinfolk.accounting.calibrate import Population, terms_for
 from kinfolk.engines.release_counts import count_uses
 from kinfolk.privacy.levels import Level, client_level
 from kinfolk.verify.replay import replay
@@ -21,7 +21,7 @@ def test_replay_with_adaptive_clipping() -> None:
     level = replace(client_level(delta=1e-3, noise_multiplier=1.5), clip_quantile=0.5)
     data = tiny_federation()
     once = {kind: np.full((3, 1), int(kind == "update")) for kind in Level.CLIENT.inbox_kinds}
-    terms = terms_for(level, data.ids, data.train.sizes, 4, once)
+    terms = terms_for(level, Population(data.ids, data.train.sizes, 4), once)
     terms = jax.tree.map(jnp.asarray, terms)
     counted = count_uses(w.plan, w.algorithm, terms, w.clients, range(3))
     assert counted["update"].sum() == 3

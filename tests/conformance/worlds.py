@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from kinfolk import models, trees
-from kinfolk.accounting.calibrate import terms_for
+from kinfolk.accounting.calibrate import Population, terms_for
 from kinfolk.algorithms import REGISTRY
 from kinfolk.data.federation import Federation, from_rows
 from kinfolk.engines.layout import lay_out
@@ -89,7 +89,7 @@ def world(name: str, level: str, *, blocks: int = 2, cohort: float | None = None
     most_uses = {"gradient": ROUNDS * max(most), "choice": ROUNDS, "update": ROUNDS, "mixture": 0}
     most_uses |= {"second_moment": 0, "squares": 0}
     uses = {kind: np.full(len(sizes), count) for kind, count in most_uses.items()}
-    terms = terms_for(tiny_level(level, cohort), federation.ids, sizes, BATCH, uses)
+    terms = terms_for(tiny_level(level, cohort), Population(federation.ids, sizes, BATCH), uses)
     terms = jax.tree.map(jnp.asarray, terms)
     method, options = VARIANTS.get(name, (name, {}))
     algorithm = jax.tree.map(jnp.float32, REGISTRY[method].build(**options))

@@ -63,7 +63,13 @@ def privacy(repetitions: int) -> dict[str, Any]:
             return found_settings(pattern, "gaussian", epsilon)
 
         curves = compare(
-            data, trial, pattern, RIDGE, 30, 30, lambda ridge, pattern=pattern: iterative(pattern), setting
+            data,
+            trial,
+            pattern,
+            RIDGE,
+            (30, 30),
+            base=lambda ridge, pattern=pattern: iterative(pattern),
+            setting=setting,
         )
         result[pattern] = curves
         draw(
@@ -81,12 +87,13 @@ def compare(
     trial: Repetitions,
     pattern: str,
     ridge: float,
-    least: int,
-    most: int,
+    sides: tuple[int, int],
+    *,
     base: Callable[[float], Iterative],
     setting: Callable[[float], dict[str, float]],
 ) -> dict[str, list[float]]:
     """Mean errors of all methods over EPSILONS; those without privacy are flat."""
+    least, most = sides
     delta, curves = delta_for(data.clients), {}
 
     def flat(name: str, fit: methods.Fit) -> None:
@@ -158,7 +165,7 @@ def school_part(repetitions: int) -> dict[str, Any]:
             return methods.search_iterative(trial, base, epsilon, delta_for(139), ridge, (1, 3))
 
         sides = int(sizes.min()), int(sizes.max())
-        curves = compare(data, trial, "low_rank", ridge, *sides, lambda _, base=base: base, setting)
+        curves = compare(data, trial, "low_rank", ridge, sides, base=lambda _, base=base: base, setting=setting)
         result[f"{fraction:.0%}"] = {"ridge": ridge, "curves": curves}
         draw(
             f"covariance_school_{fraction * 100:.0f}",

@@ -88,7 +88,7 @@ def fit_one_shot(
     noise = noise_for_budget.laplace_multiplier(epsilon, 1) if laplace else whole_noise(epsilon, delta)
 
     def fit(key: Array, x: Array, y: Array, mask: Array) -> Array:
-        return one_shot(key, (x, y, mask), ridge, noise, pattern, laplace, only_shared=only_shared)[1]
+        return one_shot(key, (x, y, mask), ridge, noise, pattern, laplace=laplace, only_shared=only_shared)[1]
 
     return fit
 
@@ -137,14 +137,14 @@ def fit_iterative(
 
 @jax.jit
 def _tried(
-    base: Iterative, columns: Any, levels: Array, keys: Array, start: Array, x: Array, y: Array, mask: Array, test: Any
+    base: Iterative, columns: Any, levels: Array, keys: Array, start: Array, rows: tuple[Array, Array, Array], test: Any
 ) -> Array:
     """The mean error of every setting, one after another."""
 
     def setting(one: tuple[Array, Array, Array]) -> Array:
         strength, clip, shift = one
         own = replace(base, strength=strength, clip=clip, shift=shift)
-        models = jax.vmap(own.run, in_axes=(0, 0, 0, 0, None, 0))(keys, x, y, mask, levels, start)
+        models = jax.vmap(own.run, in_axes=(0, 0, 0, 0, None, 0))(keys, *rows, levels, start)
         return jax.vmap(error)(models, *test).mean()
 
     return jax.lax.map(setting, columns)
@@ -165,7 +165,7 @@ def search_iterative(
     for turns in rounds:
         levels = jnp.asarray(levels_for(epsilon, delta, turns, base.noise, None), jnp.float32)
         test, keys = (data.test_x, data.test_y, data.test_mask), data.keys(77)
-        found = np.asarray(_tried(base, tuple(columns), levels, keys, start, data.x, data.y, data.mask, test))
+        found = np.asarray(_tried(base, tuple(columns), levels, keys, start, (data.x, data.y, data.mask), test))
         index = int(np.nanargmin(found))
         strength, clip, shift = (float(value) for value in grid[index])
         setting = {"strength": strength, "clip": clip, "shift": shift, "rounds": turns}

@@ -31,6 +31,7 @@ def one_shot(
     ridge: Value,
     noise_multiplier: Value,
     pattern: str = "low_rank",
+    *,
     laplace: bool = False,
     logistic: bool = False,
     only_shared: bool = False,

@@ -34,7 +34,20 @@ from kinfolk.training import job_file
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 
 FULL = Setting()
-QUICK = Setting(60, 20, 30, 54, (2.0, 8.0), (20,), 20, 1, 25, 25, ModelChoice("cnn", (8, 16)), False)
+QUICK = Setting(
+    writers=60,
+    most_images=20,
+    cohort=30,
+    places=54,
+    epsilons=(2.0, 8.0),
+    rounds=(20,),
+    local_rounds=20,
+    seeds=1,
+    tuning_steps=25,
+    selecting_steps=25,
+    model=ModelChoice("cnn", (8, 16)),
+    speed=False,
+)
 
 
 def split(data: Federation) -> Federation:

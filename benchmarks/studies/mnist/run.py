@@ -52,7 +52,9 @@ class Setting:
 
 
 FULL = Setting()
-QUICK = Setting(8, 300, 100, 20, 50, 1, (0, 120), 8.0, 1e-4)
+QUICK = Setting(
+    silos=8, train_rows=300, test_rows=100, rounds=20, batch=50, seeds=1, masks=(0, 120), epsilon=8.0, delta=1e-4
+)
 CNN = ModelChoice("cnn", (32, 64))
 SMALL_CNN = ModelChoice("cnn", (8, 16))
 

@@ -29,7 +29,7 @@ from benchmarks.studies.strength import page
 from benchmarks.studies.strength.means import mean_estimation
 from kinfolk import trees
 from kinfolk.accounting import composition
-from kinfolk.accounting.calibrate import terms_for
+from kinfolk.accounting.calibrate import Population, terms_for
 from kinfolk.algorithms.mean_regularized import MeanRegularized
 from kinfolk.algorithms.mean_regularized_auto import MeanRegularizedAuto
 from kinfolk.data.federation import Federation
@@ -88,7 +88,8 @@ def compare(
     laid = lay_out(federations, batch_size=batch, epochs=1, by_size=weights == "size")
     uses = {GRADIENT: local_steps(sizes, batch, 1) * rounds, CHOICE: np.zeros(len(sizes), int)}
     weights_count = trees.size(jax.eval_shape(model.init, jax.random.key(0)))
-    all_terms = [terms_for(level, federations[0].ids, sizes, batch, uses, weights_count) for level in levels]
+    who = Population(federations[0].ids, sizes, batch, weights_count)
+    all_terms = [terms_for(level, who, uses) for level in levels]
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
     fixed = [MeanRegularizedAuto(step_size, start=s, learning=0.0, scaling=0.0) for s in GRID]
     algorithms, terms = [], []

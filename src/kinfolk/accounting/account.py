@@ -125,7 +125,17 @@ class Account:
         """The ledger's lines for these rounds of a run."""
         factors, span = self.factors(rounds), (rounds.start, rounds.stop)
         return [
-            Line(party, self.data, self.level.value, kind, cost, int(uses), run, span, self.noise)
+            Line(
+                party=party,
+                data=self.data,
+                unit=self.level.value,
+                kind=kind,
+                cost=cost,
+                uses=int(uses),
+                run=run,
+                rounds=span,
+                noise=self.noise,
+            )
             for factor in dict.fromkeys(factors.tolist())
             for kind in self.uses
             for party, cost, uses in zip(

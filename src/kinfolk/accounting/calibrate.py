@@ -13,7 +13,7 @@ import numpy as np
 from kinfolk.accounting import composition, noise_for_budget
 from kinfolk.accounting.composition import BudgetError
 from kinfolk.accounting.noise_for_budget import Case
-from kinfolk.limits import LARGEST_CLIP, LARGEST_NOISE_MULTIPLIER, SMALLEST_CLIP
+from kinfolk.accounting.noise_schedules import check_noise, factors_of, grouped
 from kinfolk.privacy import correlated_noise
 from kinfolk.privacy.choice import ExactMin, NoisyMin
 from kinfolk.privacy.correlated_noise import CorrelatedSum
@@ -62,129 +62,178 @@ def calibrated(privacy: PrivacyLevel, who: Population, count: Callable[[Terms], 
     """
     nothing = {kind: np.zeros(len(who.ids), int) for kind in privacy.level.kinds}
 
-    def terms(privacy: PrivacyLevel, uses: Mapping[str, np.ndarray]) -> Terms:
-        return terms_for(privacy, who.ids, who.sizes, who.batch_size, uses, who.weights_count, who.shuffled)
-
-    uses = count(terms(draft(privacy), nothing))
-    return terms(privacy, uses), uses
+    uses = count(terms_for(draft(privacy), who, nothing))
+    return terms_for(privacy, who, uses), uses
 
 
-def terms_for(
-    level: PrivacyLevel,
-    ids: Sequence[str],
-    sizes: np.ndarray,
-    batch_size: int | None,
-    uses: Mapping[str, np.ndarray],
-    weights_count: int = 0,
-    shuffled: bool = False,
-) -> Terms:
+def terms_for(level: PrivacyLevel, who: Population, uses: Mapping[str, np.ndarray]) -> Terms:
     """The mechanisms for a whole run.
 
-    `sizes`: training examples of each client (public). `uses`: for every kind of release, how often each party makes
-    it, in the whole run or (rounds x parties) in every round, counted on the program itself. `weights_count`: the
-    number of weights of the model. `shuffled`: batches are parts of shuffled passes, where nobody pays for them.
+    `uses`: for every kind of release, how often each party makes it, in the whole run or (rounds x parties) in every
+    round, counted on the program itself.
     """
-    uses = {kind: np.atleast_2d(counted) for kind, counted in uses.items()}
-    rounds = max((len(counted) for counted in uses.values()), default=1)
-    noise_factors, clip_factors = factors_of(level, rounds)
-    check_deltas(level, ids, sizes)
-    rates = np.array([coin_rate(batch_size / n) if batch_size else 1.0 for n in sizes])
-    clients = len(sizes)
-    cohort_rate = coin_rate(level.cohort / clients) if level.cohort else 1.0
+    by_round = {kind: np.atleast_2d(counted) for kind, counted in uses.items()}
+    rounds = max((len(counted) for counted in by_round.values()), default=1)
+    work = Work(level, who, by_round, *factors_of(level, rounds))
+    check_deltas(level, who.ids, who.sizes)
     if level.level.clients_pay:
-        if shuffled:
-            raise BudgetError("batches='shuffled' has no account at level='example': use batches='poisson'")
-        counts = uses[GRADIENT].sum(axis=0)
-        chooser = NoisyMin(
-            np.full(clients, level.choice_bound, np.float32),
-            np.full(clients, (2.0 if level.relation == "replace_one" else 1.0) / level.choice_epsilon, np.float32),
-            level.relation,
-            level.choice_score,
-        )
-        deltas = np.array([budget_of(level, name, n)[1] for name, n in zip(ids, sizes, strict=True)])
-        needed = [composition.capacity(n, r, u, d) for n, r, u, d in zip(sizes, rates, counts, deltas, strict=True)]
-        capacity = _worthwhile(max(needed), int(max(sizes)), weights_count)
-        overflow = np.array([_overflow(int(n), r, capacity) for n, r in zip(sizes, rates, strict=True)])
-        if level.noise_bands > 1:
-            periods = np.array([max(1, n // batch_size) if batch_size else 1 for n in sizes])
-            data = _correlated(level, ids, sizes, periods, counts, uses[CHOICE])
-            inbox = ExactSum(Sampling(np.float32(cohort_rate)), sampled_here=False)
-            return Terms(data, chooser, inbox)
-        choices = list(zip(chooser.costs(), uses[CHOICE].sum(axis=0).tolist(), strict=True))
-        parts = [grouped(noise_factors, column) for column in uses[GRADIENT].T]
-        noise = _noise(level, ids, sizes, rates, counts, parts, overflow, choices)
-        _check_noise(noise, noise_factors)
-        data = GaussianSum(
-            np.full(clients, level.clip, np.float32),
-            noise.astype(np.float32),
-            Sampling(rates.astype(np.float32), capacity),
-            overflow.astype(np.float32),
-            relation=level.relation,
-        )
-        inbox = ExactSum(Sampling(np.float32(cohort_rate)), sampled_here=False)
-        return Terms(data, chooser, inbox, noise_factors, clip_factors)
-    chooser = ExactMin(np.ones(clients, np.float32), level.choice_score)
-    capacity = _worthwhile(
-        max(composition.capacity(n, r, 10**6, 1e-6) for n, r in set(zip(sizes.tolist(), rates.tolist(), strict=True))),
-        int(max(sizes)),
-        weights_count,
-    )
-    data = ExactSum(Sampling(rates.astype(np.float32), capacity), shuffled=batch_size if shuffled else None)
-    if not level.level.private:
-        return Terms(data, chooser, ExactSum(Sampling(np.float32(cohort_rate)), sampled_here=False))
-    counted = np.sum(np.broadcast_arrays(*(uses[kind][:, 0] for kind in Level.CLIENT.inbox_kinds)), axis=0)
-    count = int(counted.sum())
+        return _example_terms(work)
+    data, chooser = _open_data(work)
+    if level.level.server_pays:
+        return _client_terms(work, data, chooser)
+    return Terms(data, chooser, _open_inbox(work))
+
+
+@dataclass(frozen=True)
+class Work:
+    """A level and what it has to pay for: all that mechanisms are made from."""
+
+    level: PrivacyLevel
+    who: Population
+    uses: Uses
+    noise_factors: np.ndarray
+    """What noise is multiplied by in each round."""
+    clip_factors: np.ndarray
+
+    @property
+    def clients(self) -> int:
+        return len(self.who.sizes)
+
+    @property
+    def rates(self) -> np.ndarray:
+        """At which each client's coins take an example into a batch."""
+        batch_size = self.who.batch_size
+        return np.array([coin_rate(batch_size / n) if batch_size else 1.0 for n in self.who.sizes])
+
+    @property
+    def cohort_rate(self) -> float:
+        """At which clients are taken into a round's cohort."""
+        return coin_rate(self.level.cohort / self.clients) if self.level.cohort else 1.0
+
+
+def _open_inbox(work: Work) -> ExactSum:
+    """The aggregator's sum where it adds no noise."""
+    return ExactSum(Sampling(np.float32(work.cohort_rate)), sampled_here=False)
+
+
+def _open_data(work: Work) -> tuple[ExactSum, ExactMin]:
+    """What stands at the data gates where clients add no noise."""
+    sizes, rates, who = work.who.sizes, work.rates, work.who
+    pairs = set(zip(sizes.tolist(), rates.tolist(), strict=True))
+    capacity = max(composition.capacity(n, r, 10**6, 1e-6) for n, r in pairs)
+    sampling = Sampling(rates.astype(np.float32), _worthwhile(capacity, int(max(sizes)), who.weights_count))
+    chooser = ExactMin(np.ones(work.clients, np.float32), work.level.choice_score)
+    return ExactSum(sampling, shuffled=who.batch_size if who.shuffled else None), chooser
+
+
+def _example_terms(work: Work) -> Terms:
+    """Every client adds noise to its own sums and choices, for its own budget."""
+    level, who, inbox = work.level, work.who, _open_inbox(work)
+    if who.shuffled:
+        raise BudgetError("batches='shuffled' has no account at level='example': use batches='poisson'")
+    chooser = _noisy_chooser(level, work.clients)
+    counts, rates = work.uses[GRADIENT].sum(axis=0), work.rates
+    capacity, overflow = _places_for_examples(work, counts)
     if level.noise_bands > 1:
-        period = max(1, int(clients // level.cohort)) if level.cohort else 1
-        if (counted > 1).any() or (rounds > 1 and (counted != 1).any()):
-            raise BudgetError("noise_bands above 1 at client level needs one release in every round: use noise_bands=1")
-        inbox = _correlated(level, [""], np.array([clients]), np.array([period]), np.array([count]), np.zeros(1))
-        return Terms(data, chooser, jax.tree.map(lambda leaf: leaf[0], replace(inbox, sampled_here=False)))
+        size = who.batch_size
+        periods = np.array([max(1, n // size) if size else 1 for n in who.sizes])
+        data = _correlated(level, who.ids, who.sizes, periods, counts, work.uses[CHOICE])
+        return Terms(data, chooser, inbox)
+    choices = list(zip(chooser.costs(), work.uses[CHOICE].sum(axis=0).tolist(), strict=True))
+    noise = _noise_of_clients(work, overflow, choices)
+    check_noise(noise, work.noise_factors)
+    data = GaussianSum(
+        np.full(work.clients, level.clip, np.float32),
+        noise.astype(np.float32),
+        Sampling(rates.astype(np.float32), capacity),
+        overflow.astype(np.float32),
+        relation=level.relation,
+    )
+    return Terms(data, chooser, inbox, work.noise_factors, work.clip_factors)
+
+
+def _noisy_chooser(level: PrivacyLevel, clients: int) -> NoisyMin:
+    reach = 2.0 if level.relation == "replace_one" else 1.0
+    return NoisyMin(
+        np.full(clients, level.choice_bound, np.float32),
+        np.full(clients, reach / level.choice_epsilon, np.float32),
+        level.relation,
+        level.choice_score,
+    )
+
+
+def _places_for_examples(work: Work, counts: np.ndarray) -> tuple[int | None, np.ndarray]:
+    """The places of a batch, if that saves time, and every client's chance that they do not suffice."""
+    who, rates = work.who, work.rates
+    deltas = [budget_of(work.level, name, n)[1] for name, n in zip(who.ids, who.sizes, strict=True)]
+    needed = [composition.capacity(n, r, u, d) for n, r, u, d in zip(who.sizes, rates, counts, deltas, strict=True)]
+    capacity = _worthwhile(max(needed), int(max(who.sizes)), who.weights_count)
+    return capacity, np.array([_overflow(int(n), r, capacity) for n, r in zip(who.sizes, rates, strict=True)])
+
+
+def _client_terms(work: Work, data: ExactSum, chooser: ExactMin) -> Terms:
+    """The aggregator adds noise to what it sums, for the federation's budget."""
+    counted = np.sum(np.broadcast_arrays(*(work.uses[kind][:, 0] for kind in Level.CLIENT.inbox_kinds)), axis=0)
+    if work.level.noise_bands > 1:
+        return Terms(data, chooser, _correlated_inbox(work, counted))
+    if work.level.noise == "laplace":
+        return Terms(data, chooser, _laplace_inbox(work.level, int(counted.sum())))
+    return Terms(data, chooser, _gaussian_inbox(work, counted), work.noise_factors, work.clip_factors)
+
+
+def _correlated_inbox(work: Work, counted: np.ndarray) -> CorrelatedSum:
+    level, clients = work.level, work.clients
+    period = max(1, int(clients // level.cohort)) if level.cohort else 1
+    if (counted > 1).any() or (len(work.noise_factors) > 1 and (counted != 1).any()):
+        raise BudgetError("noise_bands above 1 at client level needs one release in every round: use noise_bands=1")
+    count = np.array([int(counted.sum())])
+    inbox = _correlated(level, [""], np.array([clients]), np.array([period]), count, np.zeros(1))
+    return jax.tree.map(lambda leaf: leaf[0], replace(inbox, sampled_here=False))
+
+
+def _laplace_inbox(level: PrivacyLevel, count: int) -> LaplaceSum:
+    scale = level.noise_multiplier or noise_for_budget.laplace_multiplier(
+        level.epsilon or 1.0, count, level.relation, level.tasks_per_person
+    )
+    noisy = LaplaceSum(np.float32(level.clip), np.float32(scale), Sampling(np.float32(1)), level.relation)
+    return replace(noisy, group=level.tasks_per_person)
+
+
+def _gaussian_inbox(work: Work, counted: np.ndarray) -> GaussianSum | AdaptiveSum:
+    """`counted`: releases in each round."""
+    level, clients, rate, count = work.level, work.clients, work.cohort_rate, int(counted.sum())
     _, delta = budget_of(level, "", clients)
-    places = composition.capacity(clients, cohort_rate, count, delta)
-    places = _worthwhile(places, clients, weights_count, 2)
-    overflow = _overflow(clients, cohort_rate, places)
-    if level.noise == "laplace":
-        scale = level.noise_multiplier or noise_for_budget.laplace_multiplier(
-            level.epsilon or 1.0, count, level.relation, level.tasks_per_person
-        )
-        noisy = LaplaceSum(np.float32(level.clip), np.float32(scale), Sampling(np.float32(1)), level.relation)
-        return Terms(data, chooser, replace(noisy, group=level.tasks_per_person))
+    places = _worthwhile(composition.capacity(clients, rate, count, delta), clients, work.who.weights_count, 2)
+    overflow = _overflow(clients, rate, places)
     if level.noise_multiplier is not None or not count:
         noise = level.noise_multiplier or 1.0
     else:
         assert level.epsilon is not None
-        (noise,) = noise_for_budget.noise_multipliers(
-            [
-                Case(
-                    level.epsilon,
-                    delta,
-                    count,
-                    cohort_rate,
-                    level.relation,
-                    overflow,
-                    (),
-                    grouped(noise_factors, counted),
-                    level.tasks_per_person,
-                )
-            ]
+        case = Case(
+            level.epsilon,
+            delta,
+            count,
+            rate,
+            level.relation,
+            overflow,
+            factors=grouped(work.noise_factors, counted),
+            group=level.tasks_per_person,
         )
-    _check_noise(noise, noise_factors)
+        (noise,) = noise_for_budget.noise_multipliers([case])
+    check_noise(noise, work.noise_factors)
     own = {
         "clip": np.float32(level.clip),
         "noise_multiplier": np.float32(noise),
-        "sampling": Sampling(np.float32(cohort_rate), places),
+        "sampling": Sampling(np.float32(rate), places),
         "overflow": np.float32(overflow),
         "sampled_here": False,
         "relation": level.relation,
         "group": level.tasks_per_person,
     }
     if level.clip_quantile is None:
-        inbox = GaussianSum(**own)
-    else:
-        expected = np.float32(cohort_rate * clients)
-        inbox = AdaptiveSum(**own, quantile=np.float32(level.clip_quantile), expected=expected, speed=np.float32(0.2))
-    return Terms(data, chooser, inbox, noise_factors, clip_factors)
+        return GaussianSum(**own)
+    expected = np.float32(rate * clients)
+    return AdaptiveSum(**own, quantile=np.float32(level.clip_quantile), expected=expected, speed=np.float32(0.2))
 
 
 def _correlated(
@@ -222,35 +271,6 @@ def _correlated(
     )
 
 
-def factors_of(level: PrivacyLevel, rounds: int) -> tuple[np.ndarray, np.ndarray]:
-    """What noise and clip are multiplied by in each round, from the level's schedule."""
-    number = np.arange(rounds)
-    noise = (number + 1.0) ** -level.noise_power * level.noise_factor**number
-    clips = level.clip * level.clip_factor**number
-    if not (clips.min() >= SMALLEST_CLIP and clips.max() <= LARGEST_CLIP):
-        raise BudgetError(
-            f"clip_factor={level.clip_factor} takes the clip norm from {level.clip:g} to {clips[-1]:.2g} over {rounds} "
-            f"rounds; it must stay between {SMALLEST_CLIP:g} and {LARGEST_CLIP:g}: use a factor nearer to 1"
-        )
-    return noise.astype(np.float32), (level.clip_factor**number).astype(np.float32)
-
-
-def _check_noise(noise: Any, factors: np.ndarray) -> None:
-    """Refuses a schedule that at its ends is no noise, or more than a release can draw."""
-    least, most = float(np.min(noise) * factors.min()), float(np.max(noise) * factors.max())
-    if not 1e-3 <= least <= most <= LARGEST_NOISE_MULTIPLIER:
-        raise BudgetError(
-            f"noise multipliers would run from {least:.3g} to {most:.3g} over the rounds, and must stay between 0.001 "
-            f"and {LARGEST_NOISE_MULTIPLIER:g}: use a noise_power nearer to 0, or a noise_factor nearer to 1"
-        )
-
-
-def grouped(factors: np.ndarray, uses: np.ndarray) -> tuple[tuple[float, int], ...]:
-    """How many uses there are at each factor; empty when there is only the factor 1."""
-    found = {float(f): int(uses[factors == f].sum()) for f in np.unique(factors)}
-    return tuple((f, u) for f, u in found.items() if u) if set(found) != {1.0} else ()
-
-
 def _worthwhile(capacity: int, longest: int, weights_count: int, small: float = 4) -> int | None:
     """The capacity, where gathering so many of `longest` saves time: `small` times as many for a small model."""
     factor = small if weights_count <= SMALL_MODEL else 1.2
@@ -272,26 +292,21 @@ def budget_of(level: PrivacyLevel, name: str, size: int) -> tuple[float | None, 
     return (own.epsilon if own else None), delta
 
 
-def _noise(
-    level: PrivacyLevel,
-    ids: Sequence[str],
-    sizes: np.ndarray,
-    rates: np.ndarray,
-    counts: np.ndarray,
-    factors: Sequence[tuple[tuple[float, int], ...]],
-    overflow: np.ndarray,
-    choices: Sequence[composition.Charge],
-) -> np.ndarray:
-    noise = np.full(len(sizes), level.noise_multiplier or 1.0)
+def _noise_of_clients(work: Work, overflow: np.ndarray, choices: Sequence[composition.Charge]) -> np.ndarray:
+    """Every client's noise multiplier, for the steps it takes and the choices that its budget pays for too."""
+    level, who, rates = work.level, work.who, work.rates
+    counts = work.uses[GRADIENT].sum(axis=0)
+    noise = np.full(work.clients, level.noise_multiplier or 1.0)
     places, cases = [], []
-    for k, name in enumerate(ids):
-        epsilon, delta = budget_of(level, name, sizes[k])
+    for k, name in enumerate(who.ids):
+        epsilon, delta = budget_of(level, name, who.sizes[k])
         if level.noise_multiplier is None and epsilon is not None and counts[k]:
             places.append(k)
             spilt = float(np.float32(overflow[k]))
             also = (choices[k],) if choices[k][1] else ()
-            rate, count = float(rates[k]), int(counts[k])
-            cases.append(Case(epsilon, delta, count, rate, level.relation, spilt, also, factors[k]))
+            factors = grouped(work.noise_factors, work.uses[GRADIENT][:, k])
+            steps, rate = int(counts[k]), float(rates[k])
+            cases.append(Case(epsilon, delta, steps, rate, level.relation, spilt, also=also, factors=factors))
     noise[places] = noise_for_budget.noise_multipliers(cases)
     return noise
 

@@ -109,17 +109,17 @@ def plan(
     if not (plan.units and plan.sample and plan.uses):
         raise BudgetError(f"no number of {name} meets epsilon={plan.epsilon:g} with this noise: use more noise")
     return Answer(
-        level,
-        plan.units,
-        plan.sample,
-        plan.uses,
-        plan.noise_multiplier,
-        plan.spent(),
-        plan.own_delta,
-        name,
-        delta_warning(plan.own_delta, plan.units, words["units"]),
-        plan.spent_if_seen() if level == "client" else None,
-        theorem_1(plan.spent(), plan.own_delta, plan.uses) if level == "client" else None,
+        level=level,
+        units=plan.units,
+        sample=plan.sample,
+        uses=plan.uses,
+        noise_multiplier=plan.noise_multiplier,
+        epsilon=plan.spent(),
+        delta=plan.own_delta,
+        solved=name,
+        warning=delta_warning(plan.own_delta, plan.units, words["units"]),
+        epsilon_if_participation_is_seen=plan.spent_if_seen() if level == "client" else None,
+        noise_multiplier_by_theorem_1=theorem_1(plan.spent(), plan.own_delta, plan.uses) if level == "client" else None,
     )
 
 

@@ -115,6 +115,7 @@ def follow(
     step_size: Value,
     curvature: Value,
     drawn: Array,
+    *,
     pull: str = "step",
 ) -> tuple[Track, Tree, DataGate]:
     """One round's local steps, as in `descend`, and the mean slope of each block's log strength on the way.
@@ -231,8 +232,8 @@ class MeanRegularizedAuto:
         variance, drawn = variances(gate, trees.size(centre), step_size, self.sampling)
         strengths = own_strengths(shared["guide"], variance, self.scaling)
         common, gate = descend(centre, gate, step_size) if self.apart else (None, gate)
-        public = (step_size, self.curvature, drawn, self.pull)
-        track, slope, gate = follow(personal.track, gate, centre, strengths, *public)
+        public = (step_size, self.curvature, drawn)
+        track, slope, gate = follow(personal.track, gate, centre, strengths, *public, pull=self.pull)
         move = trees.subtract(track.model if common is None else common, centre)
         message = {"move": move, "slope": slope, "log_variance": _log(variance)}
         return message, kept_after(personal, track), gate

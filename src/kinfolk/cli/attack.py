@@ -23,6 +23,7 @@ def attack(
             help="An algorithm, or a mechanism: gaussian_sum, private_choice, symmetric_gaussian, wishart_as_published."
         ),
     ] = None,
+    *,
     everything: Annotated[bool, typer.Option("--all", help="The whole registry, from the strongest views.")] = False,
     level: Annotated[str | None, typer.Option(help="example or client; default: the algorithm's first.")] = None,
     view: Annotated[
@@ -65,7 +66,16 @@ def attack(
         else:
             _show(rows)
     else:
-        row, svg = _attack_one(str(name), level, view, sampled, epsilon, runs, confidence, seed)
+        row, svg = _attack_one(
+            str(name),
+            level=level,
+            view=view,
+            sampled=sampled,
+            epsilon=epsilon,
+            runs=runs,
+            confidence=confidence,
+            seed=seed,
+        )
         passed = not (row["exceeded"] and row.get("private", True))
         if as_json:
             emit("attack", row)
@@ -79,6 +89,7 @@ def attack(
 
 def _attack_one(
     name: str,
+    *,
     level: str | None,
     view: str | None,
     sampled: bool,

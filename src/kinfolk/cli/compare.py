@@ -45,6 +45,7 @@ def compare(
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[TABLE...]", help="Tables; without any, built-in data (--data).")
     ] = None,
+    *,
     client: ClientColumn = None,
     target: Target = None,
     schema: SchemaFile = None,
@@ -100,7 +101,16 @@ def compare(
             else:
                 recipe = recipes.for_choice(choice, seed, privacy, own)
             training, phases = recipe.training, (recipe.phase,)
-            experiment = Experiment(name, seed, seeds, choice, recipe.model, training, privacy, phases)
+            experiment = Experiment(
+                name=name,
+                seed=seed,
+                seeds=seeds,
+                data=choice,
+                model=recipe.model,
+                training=training,
+                privacy=privacy,
+                phases=phases,
+            )
             label = name if budget is None else f"{name}, epsilon {budget:g}"
             with bar(as_json, label) as progress:
                 run = loop.run(experiment, output, progress=progress, data=federations)

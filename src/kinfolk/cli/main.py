@@ -73,6 +73,7 @@ def options(
 @plan_app.callback(invoke_without_command=True)
 def plan(
     context: typer.Context,
+    *,
     level: Annotated[str, typer.Option(help="example or client.")] = "example",
     epsilon: Epsilon = None,
     delta: Delta = None,
@@ -162,6 +163,8 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except COMMAND_LINE_ERROR as error:
+        if not error.format_message():  # nothing was asked for, and the help is on the screen
+            sys.exit(2)
         _fail(error.format_message(), type(error).__name__, wants_json, 2)
     except (ValueError, DataError, PrivacyError, RunError, StoreError) as error:
         _fail(str(error), type(error).__name__, wants_json, 1)

@@ -17,6 +17,7 @@ TRIALS = 10
 
 
 def strength(
+    *,
     clients: Annotated[int, typer.Option(help="K, how many clients there are.")],
     examples: Annotated[int, typer.Option(help="n, examples of each client.")],
     sigma: Annotated[float, typer.Option(help="Standard deviation of the examples within a client.")],

@@ -43,6 +43,7 @@ def train(
             help="Tables (CSV, Parquet, Arrow), or an experiment as TOML; options below are then not needed.",
         ),
     ] = None,
+    *,
     client: ClientColumn = None,
     target: Target = None,
     schema: SchemaFile = None,

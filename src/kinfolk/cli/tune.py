@@ -11,6 +11,7 @@ from kinfolk.cli.output import DataName
 
 
 def tune(
+    *,
     option: Annotated[list[str], typer.Option(help="Values to choose from, as strength=0.3,1,3; repeat for several.")],
     method: Annotated[str, typer.Option(help="One of those that `kinfolk check` lists.")] = "mean_regularized",
     data: DataName = "synthetic_schools",

@@ -247,14 +247,14 @@ def from_rows(
         parts.append((str(client), *split))
     parts.sort(key=lambda part: (len(part[1]), part[0]))
     return Federation(
-        name,
-        tuple(part[0] for part in parts),
-        together(x, y, [part[1] for part in parts]),
-        together(x, y, [part[2] for part in parts]),
-        outcome,
-        classes,
-        scaling,
-        scaling_is_private,
+        name=name,
+        ids=tuple(part[0] for part in parts),
+        train=together(x, y, [part[1] for part in parts]),
+        test=together(x, y, [part[2] for part in parts]),
+        outcome=outcome,
+        classes=classes,
+        scaling=scaling,
+        scaling_is_private=scaling_is_private,
     )
 
 

@@ -48,7 +48,16 @@ def from_arrays(
         raise DataError(
             f"{len(names)} ids, {len(train.sizes)} clients for training and {len(tests.sizes)} for testing: these agree"
         )
-    return Federation(name, names, train, tests, outcome, classes, scaling, scaling_is_private)
+    return Federation(
+        name=name,
+        ids=names,
+        train=train,
+        test=tests,
+        outcome=outcome,
+        classes=classes,
+        scaling=scaling,
+        scaling_is_private=scaling_is_private,
+    )
 
 
 def from_function(
@@ -79,7 +88,16 @@ def from_function(
     train = FunctionData(rows, counts, in_program)
     tests = train if test is None else FunctionData(test, counts, in_program)
     ids = tuple(map(str, range(clients)))
-    return Federation(name, ids, train, tests, outcome, classes, scaling, scaling_is_private)
+    return Federation(
+        name=name,
+        ids=ids,
+        train=train,
+        test=tests,
+        outcome=outcome,
+        classes=classes,
+        scaling=scaling,
+        scaling_is_private=scaling_is_private,
+    )
 
 
 def _padded(x: Tree, y: np.ndarray, sizes: np.ndarray) -> ClientData:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from kinfolk import batching, trees
+from kinfolk import batching
 from kinfolk.engines import resident
 from kinfolk.engines.resident import Clients, Plan, State
 from kinfolk.privacy.levels import Terms
@@ -45,7 +45,7 @@ class Loop:
         """Every client's mean loss and mean error on its rows of `tests`, which are in blocks like the clients'."""
         algorithm, states = (jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], x) for x in (self.algorithm, state))
         states, blocks = (jax.tree.map(lambda leaf: leaf[None], x) for x in (states, tests))
-        return trees.row(resident.errors(self.plan, algorithm, blocks, states), (0, 0))
+        return resident.one_run(resident.errors(self.plan, algorithm, blocks, states))
 
 
 @partial(jax.jit, static_argnums=0)

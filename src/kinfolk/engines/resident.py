@@ -192,11 +192,11 @@ def run_rounds(
     Leaves of `algorithms` and `terms` have a leading sweep axis, `clients` a leading seed axis, `states` both.
     """
 
-    def one_run(algorithm: Algorithm, terms: Terms, clients: Clients, state: State) -> State:
+    def of_run(algorithm: Algorithm, terms: Terms, clients: Clients, state: State) -> State:
         step = lambda number, state: one_round(plan, algorithm, terms, clients, state, number)  # noqa: E731
         return loop(plan.model, step, begin, end, state)
 
-    seeds = over(plan.model, one_run, (None, None, 0, 0))
+    seeds = over(plan.model, of_run, (None, None, 0, 0))
     return over(plan.model, seeds, (0, 0, None, 0))(algorithms, terms, clients, states)
 
 
@@ -255,6 +255,11 @@ def personalise(
 
     seeds = over(plan.model, of_run, (None, None, 0, 0))
     return over(plan.model, seeds, (0, 0, None, 0))(algorithms, terms, clients, states)
+
+
+def one_run(states: Tree) -> Tree:
+    """The first sweep point and seed of what has these two axes in front: of a release, the only ones."""
+    return trees.row(states, (0, 0))
 
 
 def all_models(algorithms: Algorithm, states: State) -> Params:

@@ -24,7 +24,7 @@ from kinfolk.data.federation import ClientData, Data
 from kinfolk.engines.client_store import Store
 from kinfolk.engines.cohorts import draw_cohort
 from kinfolk.engines.release_counts import by_round
-from kinfolk.engines.resident import Clients, Plan
+from kinfolk.engines.resident import Clients, Plan, one_run
 from kinfolk.privacy.correlated_noise import Turns
 from kinfolk.privacy.levels import Level, Terms
 from kinfolk.privacy.mechanisms import Sampling
@@ -49,6 +49,52 @@ class Streamed:
     store: Store
     draws: np.ndarray
     """How many batches each client has drawn."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is compiled into a round's program."""
+
+    plan: Plan
+    length: int
+    """Rows of the longest client."""
+    traced: Callable[..., tuple[Tree, Tree]] | None
+    """Makes examples inside of the program, where it can."""
+
+
+@trees.register
+@dataclass(frozen=True)
+class Fixed:
+    """What a round's program is given in every round alike."""
+
+    algorithm: Algorithm
+    terms: Terms
+    clients: Clients
+    begun: Shared
+    keys: Array
+
+
+@trees.register
+@dataclass(frozen=True)
+class Changing:
+    """What a round changes: everybody's, then the cohort's."""
+
+    shared: Shared
+    server: Meter
+    personal: Personal
+    draws: Tree
+
+
+@trees.register
+@dataclass(frozen=True)
+class Cohort:
+    """Who takes part in a round, in which place."""
+
+    index: Tree
+    present: Tree
+    known: Tree
+    """Whether the store has a client's state."""
+    examples: Tree
 
 
 @dataclass(frozen=True)
@@ -79,21 +125,21 @@ def start(plan: Plan, algorithm: Algorithm, key: Array, store: Callable[[Tree], 
 
 def enter_phase(plan: Plan, algorithm: Algorithm, state: Streamed, store: Callable[[Tree], Store]) -> Streamed:
     """The next phase's state: clients start from the shared state again."""
-    shared = algorithm.init(trees.row(state.shared, (0, 0)), plan.clients)
+    shared = algorithm.init(one_run(state.shared), plan.clients)
     shared = jax.tree.map(lambda leaf: leaf[None, None], shared)
     return replace(state, shared=shared, begun=shared, store=store(shapes_of(algorithm, shared)))
 
 
 def shapes_of(algorithm: Algorithm, shared: Shared) -> Tree:
     """Of one client's state; `shared` has leading axes (1, 1)."""
-    return jax.eval_shape(lambda s: algorithm.init_client(trees.row(s, (0, 0)), jnp.int32(0)), shared)
+    return jax.eval_shape(lambda s: algorithm.init_client(one_run(s), jnp.int32(0)), shared)
 
 
 def run_rounds(
     plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, data: Data, state: Streamed, rounds: range
 ) -> Streamed:
     """Some rounds, cohort by cohort. The store of `state` is changed in place."""
-    store, draws, coins = state.store, state.draws.copy(), trees.row(state.server.coins, (0, 0))
+    store, draws, coins = state.store, state.draws.copy(), one_run(state.server.coins)
     places, length = places_for(plan.level, terms.inbox.sampling, plan.clients), max(1, int(data.sizes.max()))
     everybody = replace(terms.inbox.sampling, capacity=None)
     rooms = [(store.room(places), _room_for(data, places, length)) for _ in range(2)]
@@ -107,8 +153,9 @@ def run_rounds(
         found = None if data.traced else _examples(data, slots, length, examples)
         return Loaded(index, len(present), *store.read(index, states), draws[slots], found)
 
-    fixed = (algorithm, terms, replace(clients, blocks=()))
-    begun, keys, shared, server = trees.row((state.begun, state.meters.noise, state.shared, state.server), (0, 0))
+    program = Program(plan, length, data.traced)
+    begun, keys, shared, server = one_run((state.begun, state.meters.noise, state.shared, state.server))
+    fixed = Fixed(algorithm, terms, replace(clients, blocks=()), begun, keys)
     last = np.zeros(0, np.int32)
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(load, rounds[0]) if rounds else None
@@ -116,22 +163,13 @@ def run_rounds(
             assert coming is not None
             now = _read_again(coming.result(), last, store, draws)
             coming = pool.submit(load, number + 1) if number + 1 in rounds else None
-            shared, server, personal, drawn = _round(
-                plan,
-                length,
-                data.traced,
-                *fixed,
-                begun,
-                keys,
-                shared,
-                server,
-                (now.personal, now.draws),
-                (now.index, now.index < plan.clients, now.known, now.examples),
-                jnp.int32(number),
-            )
+            before = Changing(shared, server, now.personal, now.draws)
+            cohort = Cohort(now.index, now.index < plan.clients, now.known, now.examples)
+            after = _round(program, fixed, before, cohort, jnp.int32(number))
+            shared, server = after.shared, after.server
             last = now.index[: now.filled]
-            draws[last] = np.asarray(drawn)[: now.filled]
-            store.write(last, jax.tree.map(lambda leaf, n=now.filled: np.asarray(leaf)[:n], personal))
+            draws[last] = np.asarray(after.draws)[: now.filled]
+            store.write(last, jax.tree.map(lambda leaf, n=now.filled: np.asarray(leaf)[:n], after.personal))
     lifted: Tree = jax.tree.map(lambda leaf: leaf[None, None], (shared, server))
     return replace(state, shared=lifted[0], server=lifted[1], draws=draws)
 
@@ -192,43 +230,31 @@ def _present(plan: Plan, sampling: Sampling | Turns, coins: Array, number: Array
     return draw_cohort(sampling, coins, number, plan.clients).present
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=(8, 9, 10))
-def _round(
-    plan: Plan,
-    length: int,
-    traced: Callable[[Array], tuple[Tree, Array]] | None,
-    algorithm: Algorithm,
-    terms: Terms,
-    clients: Clients,
-    begun: Shared,
-    keys: Array,
-    shared: Shared,
-    server: Meter,
-    kept: tuple[Personal, Array],
-    cohort: tuple[Array, Array, Array, Tree],
-    number: Array,
-) -> tuple[Shared, Meter, Personal, Array]:
-    """The cohort's parts of a round, then the aggregator's."""
-    index, present, known, examples = cohort
-    terms = terms.at(number)
-    slots = jnp.minimum(index, plan.clients - 1)
+@partial(jax.jit, static_argnums=0, donate_argnums=2)
+def _round(program: Program, fixed: Fixed, before: Changing, cohort: Cohort, number: Array) -> Changing:
+    """The cohort's parts of a round, then the aggregator's. What was before is given up: its memory is used again."""
+    plan, algorithm, clients, length = program.plan, fixed.algorithm, fixed.clients, program.length
+    terms, shared = fixed.terms.at(number), before.shared
+    slots = jnp.minimum(cohort.index, plan.clients - 1)
     take: Callable[[Tree], Tree] = lambda tree: jax.tree.map(lambda leaf: leaf.at[slots].get(), tree)  # noqa: E731
-    personal = states_of(algorithm, begun, slots, known, kept[0])
-    x, y = jax.tree.map(lambda leaf: leaf[:, :length], examples if traced is None else traced(slots))
+    personal = states_of(algorithm, fixed.begun, slots, cohort.known, before.personal)
+    examples = cohort.examples if program.traced is None else program.traced(slots)
+    x, y = jax.tree.map(lambda leaf: leaf[:, :length], examples)
     sizes = take(clients.sizes)
     rows = Rows(x, y, jnp.arange(length, dtype=jnp.float32)[None, :] < sizes[:, None])
-    meters = jax.vmap(lambda slot: new_meter(jax.random.fold_in(keys, slot), plan.level.data_kinds))(slots)
+    meters = jax.vmap(lambda slot: new_meter(jax.random.fold_in(fixed.keys, slot), plan.level.data_kinds))(slots)
 
     def of_client(client: Client) -> tuple[Tree, Personal, Array]:
         message, personal, meter = client_round(plan.spec(), algorithm, shared, client, number)
         return message, personal, meter.draws
 
-    everybody = Client(personal, rows, replace(meters, draws=kept[1]), take(terms.own), sizes, take(clients.steps))
-    messages, personal, draws = over_clients(plan.model, of_client, present, everybody)
+    meters = replace(meters, draws=before.draws)
+    everybody = Client(personal, rows, meters, take(terms.own), sizes, take(clients.steps))
+    messages, personal, draws = over_clients(plan.model, of_client, cohort.present, everybody)
     expected = terms.inbox.sampling.rate * clients.weights
-    mail = Mail(messages, take(clients.weights), index, present, server, terms.inbox, expected)
+    mail = Mail(messages, take(clients.weights), cohort.index, cohort.present, before.server, terms.inbox, expected)
     shared, server = server_round(plan.spec(), algorithm, shared, mail, number)
-    return shared, server, personal, draws
+    return Changing(shared, server, personal, draws)
 
 
 def states_of(algorithm: Algorithm, begun: Shared, slots: Array, known: Array, stored: Personal) -> Personal:
@@ -249,15 +275,14 @@ def count_uses(
     shared = algorithm.init(plan.model.init(key), plan.clients)
     personal = jax.tree.map(lambda leaf: leaf[None], algorithm.init_client(shared, jnp.int32(0)))
     server = replace(new_meter(key, plan.level.inbox_kinds), tape=Tape({}, "count"))
-    alone = (jnp.zeros(1, jnp.int32), jnp.ones(1, bool), jnp.ones(1, bool), trees.row((rows.x, rows.y), slice(0, 1)))
+    examples = trees.row((rows.x, rows.y), slice(0, 1))
+    alone = Cohort(jnp.zeros(1, jnp.int32), jnp.ones(1, bool), jnp.ones(1, bool), examples)
 
     @jax.jit
     def counters(terms: Terms, public: Clients, number: Array) -> Tree:
-        kept = personal, jnp.zeros(1, jnp.int32)
-        length = rows.y.shape[1]
-        return _round(plan, length, None, algorithm, terms, public, shared, key, shared, server, kept, alone, number)[
-            1
-        ].uses
+        fixed = Fixed(algorithm, terms, public, shared, key)
+        before = Changing(shared, server, personal, jnp.zeros(1, jnp.int32))
+        return _round(Program(plan, rows.y.shape[1], None), fixed, before, alone, number).server.uses
 
     public = replace(clients, blocks=())
     return by_round(lambda number: counters(terms, public, number), rounds, plan.level.inbox_kinds)

@@ -72,15 +72,15 @@ def read(path: Path, with_private: bool) -> Record:
     strengths = [record for folder in folders for record in _json_lines(folder / "strengths.jsonl")]
     metrics = run.metrics() if with_private else []
     return Record(
-        run,
-        run.experiment(),
-        statement,
-        (run.public / "statement.txt").read_text(),
-        json.loads((run.public / "environment.json").read_text()),
-        spending(run, statement),
-        tuple(record for record in [*strengths, *metrics] if "strength" in record),
-        tuple(metrics),
-        _client_errors(run) if with_private else None,
+        run=run,
+        experiment=run.experiment(),
+        statement=statement,
+        statement_text=(run.public / "statement.txt").read_text(),
+        environment=json.loads((run.public / "environment.json").read_text()),
+        spending=spending(run, statement),
+        strengths=tuple(record for record in [*strengths, *metrics] if "strength" in record),
+        metrics=tuple(metrics),
+        errors=_client_errors(run) if with_private else None,
     )
 
 

@@ -75,7 +75,7 @@ class Resident:
 
     def write_models(self, job: Job, path: Path, phase: int, state: State) -> None:
         algorithm = trees.row(as_sweep(job.algorithms[phase]), 0)
-        models = resident.final_models(algorithm, trees.row(state, (0, 0)))
+        models = resident.final_models(algorithm, resident.one_run(state))
         run_directory.write_tree(path, models, ids=np.array(job.ids))
 
     def tidy(self, state: State) -> None:

@@ -14,7 +14,6 @@ from typing import NoReturn
 import jax
 import jax.numpy as jnp
 
-from kinfolk import trees
 from kinfolk.accounting.account import Preparation
 from kinfolk.accounting.ledger import Ledger, LedgerError
 from kinfolk.accounting.statement import text
@@ -273,7 +272,7 @@ def _advance(job: Job, chunk: Chunk, state: Tree, backend: Backend) -> tuple[Tre
     described = []
     for number in range(chunk.begin, chunk.end):
         state = backend.advance(job, replace(chunk, begin=number, end=number + 1), state)
-        found = describe(trees.row(state.shared, (0, 0)))
+        found = describe(resident.one_run(state.shared))
         described.append({"round": number + 1, "strength": {name: round(float(v), 6) for name, v in found.items()}})
     return state, described
 
@@ -291,7 +290,7 @@ def finish(job: Job, where: Run, ledger: Ledger, state: Tree, phase: int, done: 
     clean = "personal" in job.plan.level.clean
     backend.write_models(job, (where.public if clean else where.private) / "models.npz", phase, state)
     run_directory.write_tree(
-        (where.public if job.plan.level.private else where.private) / "shared.npz", trees.row(state.shared, (0, 0))
+        (where.public if job.plan.level.private else where.private) / "shared.npz", resident.one_run(state.shared)
     )
     numbers = backend.measure(job, phase, state, everybody=True)
     run_directory.write_json(

@@ -64,21 +64,21 @@ def parcel(job: Job) -> job_file.Parcel:
     """A prepared job as something that can be carried."""
     data, plan = job.federations[0], job.plan
     return job_file.Parcel(
-        job.experiment.model,
-        data.shape,
-        data.outcome,
-        data.classes,
-        plan.level,
-        plan.widths,
-        plan.most_steps,
-        plan.tail_from,
-        tuple(phase.rounds for phase in job.experiment.phases),
-        job.experiment.seed or 0,
-        tuple(as_sweep(algorithm) for algorithm in job.algorithms),
-        as_sweep(job.terms),
-        job.clients,
-        job.tests,
-        None if job.afterwards is None else as_array(job.afterwards),
+        model=job.experiment.model,
+        shape=data.shape,
+        outcome=data.outcome,
+        classes=data.classes,
+        level=plan.level,
+        widths=plan.widths,
+        most_steps=plan.most_steps,
+        tail_from=plan.tail_from,
+        rounds=tuple(phase.rounds for phase in job.experiment.phases),
+        first_seed=job.experiment.seed or 0,
+        algorithms=tuple(as_sweep(algorithm) for algorithm in job.algorithms),
+        terms=as_sweep(job.terms),
+        clients=job.clients,
+        tests=job.tests,
+        afterwards=None if job.afterwards is None else as_array(job.afterwards),
     )
 
 

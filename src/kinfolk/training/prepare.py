@@ -133,7 +133,17 @@ def prepare(
     parties, units = level.level.parties(data.ids), tuple(level.level.units(sizes))
     account = Account(level, data.name, parties, units, terms, uses, released=experiment.seed is None)
     checks = tuple(check_job(plan, algorithm, terms, clients) for algorithm in algorithms)
-    return Job(experiment, federations, plan, algorithms, account, clients, tests, checks, afterwards)
+    return Job(
+        experiment=experiment,
+        federations=federations,
+        plan=plan,
+        algorithms=algorithms,
+        account=account,
+        clients=clients,
+        tests=tests,
+        checks=checks,
+        afterwards=afterwards,
+    )
 
 
 def _check_phases(model: Model, experiment: Experiment, algorithms: tuple[Algorithm, ...]) -> None:

@@ -128,7 +128,16 @@ def recommend(
     Run it with `run(experiment, data=federation)`.
     """
     level = example_level(epsilon=3.0) if privacy is None else privacy
-    given = Given(method, rounds, step_size, batch_size, strength, tuple(hidden), relation, pull)
+    given = Given(
+        method,
+        rounds,
+        step_size,
+        batch_size=batch_size,
+        strength=strength,
+        hidden=tuple(hidden),
+        relation=relation,
+        pull=pull,
+    )
     found = for_federation(federation, level, given)
     return Experiment(
         name=found.phase.method,

@@ -18,7 +18,7 @@ from jax import Array
 from kinfolk import trees
 from kinfolk.batching import over
 from kinfolk.engines import client_store, streaming
-from kinfolk.engines.resident import Plan, errors_of
+from kinfolk.engines.resident import Plan, errors_of, one_run
 from kinfolk.engines.streaming import Streamed
 from kinfolk.training import run_directory
 from kinfolk.training.build import as_array
@@ -122,7 +122,7 @@ def _errors(plan: Plan, models: Params, rows: Rows) -> dict[str, Array]:
 
 def _blocks(job: Job, phase: int, state: Streamed, clients: np.ndarray) -> Iterator[tuple[np.ndarray, int, Params]]:
     """Numbers of some clients (the last repeated to fill the block), how many they are, and their models."""
-    algorithm, (shared, begun) = as_array(job.algorithms[phase]), trees.row((state.shared, state.begun), (0, 0))
+    algorithm, (shared, begun) = as_array(job.algorithms[phase]), one_run((state.shared, state.begun))
     weights = trees.size(jax.eval_shape(job.plan.model.init, jax.random.key(0)))
     block = min(max(1, BLOCK // weights), len(clients), 1024)
     for first in range(0, len(clients), block):
@@ -143,7 +143,7 @@ def write_models(job: Job, path: Path, phase: int, state: Streamed) -> None:
     algorithm = job.algorithms[phase]
     shapes = jax.eval_shape(
         lambda shared: algorithm.model(shared, algorithm.init_client(shared, jnp.int32(0))),
-        trees.row(state.shared, (0, 0)),
+        one_run(state.shared),
     )
     unfinished = path.with_name(f".{path.name}")
     with run_directory.writing(path), zipfile.ZipFile(unfinished, "w") as archive:

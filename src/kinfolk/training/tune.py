@@ -226,7 +226,7 @@ def trained(job: Job, algorithm: Algorithm, key: Array) -> tuple[Tree, float]:
     states = resident.run_rounds(job.plan, algorithms, as_sweep(job.terms), job.clients, states, jnp.int32(0), end)
     job.account.require_metered(before, uses_of(states), range(job.experiment.rounds))
     error = float(np.asarray(resident.errors(job.plan, algorithms, job.tests, states)["error"]).mean())
-    state = trees.row(states, (0, 0))
+    state = resident.one_run(states)
     return jax.vmap(lambda personal: algorithm.model(state.shared, personal))(state.personal), error
 
 

@@ -18,7 +18,7 @@ from jax import Array
 
 from kinfolk import models, trees
 from kinfolk.accounting import composition, noise_for_budget
-from kinfolk.accounting.calibrate import terms_for
+from kinfolk.accounting.calibrate import Population, terms_for
 from kinfolk.accounting.composition import Charge
 from kinfolk.accounting.noise_for_budget import Case
 from kinfolk.algorithms import REGISTRY
@@ -114,12 +114,12 @@ def set_up(algorithm: Algorithm, privacy: PrivacyLevel, *, batch_size: int | Non
     clients, _, widths, most_steps = lay_out([data], batch_size=batch_size, epochs=1, most_blocks=1)
     clients = trees.row(clients, 0)
     plan = Plan(models.linear(FEATURES), level, widths, most_steps)
-    sizes, size = data.train.sizes, FEATURES + 1
+    who = Population(data.ids, data.train.sizes, batch_size, weights_count=FEATURES + 1)
     nothing = {kind: np.zeros(CLIENTS, int) for kind in (*level.data_kinds, *level.inbox_kinds)}
-    draft = terms_for(replace(privacy, epsilon=None, noise_multiplier=1.0), data.ids, sizes, batch_size, nothing, size)
+    draft = terms_for(replace(privacy, epsilon=None, noise_multiplier=1.0), who, nothing)
     counted = count_uses(plan, ZeroOut(algorithm, jnp.float32(1)), draft, clients, range(ROUNDS))
     totals = {kind: part.sum(axis=0) for kind, part in counted.items()}
-    terms = terms_for(privacy, data.ids, sizes, batch_size, {**nothing, **counted}, size)
+    terms = terms_for(privacy, who, {**nothing, **counted})
     charges = tuple(
         (_cost(terms, level, kind), int(uses[-1 if len(uses) == 1 else TARGET])) for kind, uses in totals.items()
     )
@@ -178,9 +178,11 @@ def observe_run(game: Game, view: str, key: Array, present: Array, noise: Array)
         mask = rows.mask.at[TARGET, 0].set(present > 0)
         clients = replace(clients, blocks=(replace(rows, mask=mask),))
 
+    played = replace(game, algorithm=algorithm, terms=terms, clients=clients)
+
     def step(state: State, number: Array) -> tuple[State, Array]:
         new = game.step(plan, algorithm, terms, clients, state, number)
-        return new, _seen(plan, view, algorithm, terms, clients, state, new, number)
+        return new, _seen(played, view, state, new, number)
 
     _, seen = jax.lax.scan(step, game.start(plan, algorithm, key), jnp.arange(ROUNDS, dtype=jnp.int32))
     return seen.ravel()
@@ -197,17 +199,16 @@ def _with_noise(terms: Terms, factor: Array) -> Terms:
     return replace(terms, **{part: changed(getattr(terms, part)) for part in ("data", "choice", "inbox")})
 
 
-def _seen(
-    plan: Plan, view: str, algorithm: ZeroOut, terms: Terms, clients: Clients, old: State, new: State, number: Array
-) -> Array:
+def _seen(game: Game, view: str, old: State, new: State, number: Array) -> Array:
     """What a view sees of one round, as a vector."""
+    plan = game.plan
     parts = [_flat(new.shared)]
     others = np.array([k for k in range(plan.clients) if k != TARGET])
     if view == "one_client":
         parts.append(_flat(trees.row(new.personal[0], others[:1])))
     elif view == "all_others":
         parts.append(_flat(trees.row(new.personal[0], others)))
-        cohort = resident.draw_cohort(terms.inbox.sampling, old.server.coins, number, plan.clients)
+        cohort = resident.draw_cohort(game.terms.inbox.sampling, old.server.coins, number, plan.clients)
         if plan.level == "client" and cohort.index is None:
             count = cohort.present[others].sum()
             moved = _flat(new.shared) - _flat(old.shared)
@@ -215,7 +216,7 @@ def _seen(
             parts.append(cohort.present[others].astype(jnp.float32))
     elif view == "released_model":
         everyone = jnp.ones(plan.clients, bool)
-        messages, _, _ = resident._all_clients(plan, algorithm, terms, clients, old, number, everyone)
+        messages, _, _ = resident._all_clients(plan, game.algorithm, game.terms, game.clients, old, number, everyone)
         parts += [_flat(trees.row(messages, TARGET)), _flat(trees.row(new.personal[0], TARGET))]
     return jnp.concatenate(parts)
 

@@ -17,7 +17,7 @@ import numpy as np
 from kinfolk import trees
 from kinfolk.accounting import composition
 from kinfolk.accounting.account import Account
-from kinfolk.accounting.calibrate import terms_for
+from kinfolk.accounting.calibrate import Population, terms_for
 from kinfolk.accounting.ledger import Ledger
 from kinfolk.privacy import clipping, mechanisms, noise_tape
 from kinfolk.privacy.levels import PrivacyLevel, example_level
@@ -35,7 +35,7 @@ def account_of(privacy: PrivacyLevel, gradients: list[list[int]]) -> Account:
     """A release of two silos; `gradients`: how many each makes in each round."""
     counts = np.array(gradients)
     uses = {"gradient": counts, "choice": 0 * counts}
-    terms = terms_for(privacy, IDS, SIZES, BATCH, uses)
+    terms = terms_for(privacy, Population(IDS, SIZES, BATCH), uses)
     return Account(privacy, "wards", IDS, tuple(SIZES.tolist()), terms, uses, released=True)
 
 

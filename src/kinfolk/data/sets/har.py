@@ -32,7 +32,16 @@ def har(*, seed: int = 0, directory: str | None = None) -> Federation:
     parts.sort(key=lambda part: (len(part[1]), part[0]))
     halves = [padded(x, y, [part[n] for part in parts]) for n in (1, 2)]
     ids = tuple(part[0] for part in parts)
-    return Federation("har", ids, halves[0], halves[1], "classes", 6, "each person's own statistics", False)
+    return Federation(
+        name="har",
+        ids=ids,
+        train=halves[0],
+        test=halves[1],
+        outcome="classes",
+        classes=6,
+        scaling="each person's own statistics",
+        scaling_is_private=False,
+    )
 
 
 def _unavailable(*_: bytes) -> dict[str, np.ndarray]:
