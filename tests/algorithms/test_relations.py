@@ -24,6 +24,7 @@ from kinfolk import (
     run,
 )
 from kinfolk.algorithms.relations import relation_of, with_relation
+from kinfolk.cli.data import read_relation
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.toml import ConfigError, from_toml, to_toml
@@ -151,6 +152,30 @@ def test_the_command_line_takes_a_file(form: str, tmp_path: Path, command: Any) 
     (phase,) = from_toml((path / "public" / "experiment.toml").read_text(), Experiment).phases
     assert phase.method == "relation_regularized"
     assert build_algorithm(phase, "none", TOWNS).relation.tolist() == MATRIX  # type: ignore[attr-defined]
+
+
+def test_a_graph_is_a_file_of_edges(tmp_path: Path) -> None:
+    path = tmp_path / "graph.csv"
+    path.write_text("client,neighbour,weight\ngraz,lyon,0.5\nlyon, oslo ,2\nturku,turku,1\n")
+    groups = read_relation(path)
+    wanted = [[1, 0.5, 0, 0], [0.5, 1, 2, 0], [0, 2, 1, 0], [0, 0, 0, 1]]
+    assert relation_of({"groups": groups}, ("graz", "lyon", "oslo", "turku")).tolist() == wanted
+    phase = Phase("relation_regularized", 2, {"groups": groups})
+    (again,) = from_toml(to_toml(Experiment(phases=(phase,))), Experiment).phases
+    assert again == phase
+    path.write_text("client,neighbour\ngraz,lyon\n")
+    assert read_relation(path) == {"graz": {"graz": 1.0, "lyon": 1.0}, "lyon": {"lyon": 1.0, "graz": 1.0}}
+    for text, words in (
+        ("client,neighbour,weight\na,b\n", "must have 3 columns in every line"),
+        ("client,neighbour,weight\na,b,much\n", "could not convert string to float: 'much'"),
+        ("client,neighbour,weight\na,b,1\nb,a,2\n", "the edge between 'b' and 'a' has two weights: give it once"),
+        ("from,to,weight\na,b,1\n", "under exactly these names"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            read_relation(path)
+    with pytest.raises(ConfigError, match="negative or not finite"):
+        build_algorithm(Phase("relation_regularized", 1, {"groups": {"a": {"a": -1.0}}}), "none", ("a",))
 
 
 def test_a_file_that_is_no_relation_is_refused(tmp_path: Path, command: Any) -> None:

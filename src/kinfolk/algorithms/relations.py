@@ -1,4 +1,4 @@
-"""A public relation between clients, as people have it: who is in which group, or a matrix.
+"""A public relation between clients, as people have it: who is in which group, who is whose neighbour, or a matrix.
 
 >>> relation_of({"groups": {"graz": "a", "lyon": "b", "oslo": "a"}}, ("graz", "lyon", "oslo")).tolist()
 [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,8 +31,26 @@ def relation_of(options: Mapping[str, Any], ids: Sequence[str]) -> np.ndarray:
     return _checked(options[RELATION], ids)
 
 
+def groups_of_edges(edges: Iterable[tuple[str, str, float]]) -> dict[str, dict[str, float]]:
+    """Each client's groups in a graph: its own neighbourhood, with weight 1, and its neighbours', with the edge's.
+
+    An edge joins both ways, so the order of its clients means nothing; from a client to itself it only names a client
+    that has no neighbours.
+
+    >>> groups_of_edges([("graz", "lyon", 0.5)])
+    {'graz': {'graz': 1.0, 'lyon': 0.5}, 'lyon': {'lyon': 1.0, 'graz': 0.5}}
+    """
+    found: dict[str, dict[str, float]] = {}
+    for one, other, weight in edges:
+        for client, neighbour in ((one, other), (other, one)):
+            own = found.setdefault(client, {client: 1.0})
+            if client != neighbour and own.setdefault(neighbour, weight) != weight:
+                raise ValueError(f"the edge between {one!r} and {other!r} has two weights: give it once")
+    return found
+
+
 def _of_groups(groups: Any, ids: Sequence[str]) -> np.ndarray:
-    """One row per group, in the order of their names: 1 where a client is in it."""
+    """One row per group, in the order of their names: a client's weight in it, which is 1 where none is given."""
     if not isinstance(groups, Mapping):
         raise ValueError(f"groups={groups!r} must name each client's group, as {{{ids[0]!r}: 'a', ...}}")
     own = {str(client): group for client, group in groups.items()}
@@ -42,9 +60,17 @@ def _of_groups(groups: Any, ids: Sequence[str]) -> np.ndarray:
     unknown = [client for client in own if client not in set(ids)]
     if unknown:
         raise ValueError(f"groups names {unknown[0]!r}, which is none of the {len(ids)} clients: leave it out")
-    several = [[str(own[client])] if not isinstance(own[client], list | tuple) else own[client] for client in ids]
-    names = sorted({str(name) for found in several for name in found})
-    return _checked([[float(name in map(str, found)) for found in several] for name in names], ids)
+    several = [_weights(own[client]) for client in ids]
+    names = sorted({name for found in several for name in found})
+    return _checked([[found.get(name, 0.0) for found in several] for name in names], ids)
+
+
+def _weights(groups: Any) -> dict[str, Any]:
+    """A client's weight in each of its groups: one name, several, or names with weights."""
+    if isinstance(groups, Mapping):
+        return {str(name): weight for name, weight in groups.items()}
+    several = groups if isinstance(groups, list | tuple) else [groups]
+    return {str(name): 1.0 for name in several}
 
 
 def _checked(relation: Any, ids: Sequence[str]) -> np.ndarray:

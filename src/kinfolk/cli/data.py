@@ -29,20 +29,42 @@ def in_directory(choice: DataChoice, directory: Path | None) -> DataChoice:
 
 
 def read_relation(path: Path) -> Any:
-    """Each client's group, or a matrix (groups x clients), from a JSON file; or lines `client,group` of a CSV file."""
+    """Each client's group, or a matrix (groups x clients), from a JSON file; or lines `client,group` of a CSV file, or
+    (a graph) its lines `client,neighbour` or `client,neighbour,weight`, under a line of these names."""
     try:
         text = path.read_text()
     except OSError as error:
         raise ConfigError(f"relation={path} cannot be read: {error.strerror}") from error
     if path.suffix.lower() == ".csv":
-        lines = [line for line in csv.reader(text.splitlines()) if line]
+        lines = [[word.strip() for word in line] for line in csv.reader(text.splitlines()) if line]
+        if lines and lines[0] in (EDGES[:2], EDGES):
+            return _edges(path, lines)
         if not lines or any(len(line) != 2 for line in lines):
-            raise ConfigError(f"relation={path} must have two columns, client and group, under a line of names")
-        return {client.strip(): group.strip() for client, group in lines[1:]}
+            raise ConfigError(
+                f"relation={path} must have two columns, client and group, under a line of names; or, as a graph, "
+                f"{' and '.join(EDGES[:2])}, and if you like {EDGES[2]}, under exactly these names"
+            )
+        return dict(lines[1:])
     try:
         return json.loads(text)
     except ValueError as error:
         raise ConfigError(f"relation={path} is no JSON ({error}): give that, or CSV in a file that ends so") from None
+
+
+EDGES = ["client", "neighbour", "weight"]
+"""The columns of a graph's file; without weights all are 1."""
+
+
+def _edges(path: Path, lines: list[list[str]]) -> Any:
+    """Each client's groups, from the lines of a graph's file."""
+    from kinfolk.algorithms.relations import groups_of_edges
+
+    if any(len(line) != len(lines[0]) for line in lines):
+        raise ConfigError(f"relation={path} must have {len(lines[0])} columns in every line: {', '.join(lines[0])}")
+    try:
+        return groups_of_edges((one, other, float(weight[0]) if weight else 1.0) for one, other, *weight in lines[1:])
+    except ValueError as error:
+        raise ConfigError(f"relation={path}: {error}; give numbers of 0 or more as weights") from None
 
 
 def seeds_from(seed: int, seeds: int) -> range:

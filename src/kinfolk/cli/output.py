@@ -52,7 +52,8 @@ RelationFile = Annotated[
     Path | None,
     typer.Option(
         "--relation",
-        help="Who is related to whom, if that is public: JSON (client to group, or a matrix) or CSV (client, group).",
+        help="Who is related to whom, if that is public: JSON (client to group, or a matrix), CSV (client,group), or a "
+        "graph as CSV (client,neighbour,weight).",
     ),
 ]
 PullOption = Annotated[
