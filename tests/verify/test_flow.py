@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -14,25 +14,12 @@ from kinfolk import models, trees
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.local_steps import descend
 from kinfolk.algorithms.mean_regularized import MeanRegularized
-from kinfolk.privacy.levels import Level
 from kinfolk.privacy.release import PrivacyError
-from kinfolk.types import Model
 from kinfolk.verify.flow import check
 from kinfolk.verify.labels import CLEAN, MARKED, ROWS
-from kinfolk.verify.registry_check import check_small
-from kinfolk.verify.round_check import RoundCheck
+from tests.verify.planted import FEATURES, checked, register
 
-FEATURES = 3
 FROZEN = np.arange(4.0, dtype=np.float32)
-
-
-def checked(algorithm: Any, level: str, model: Model | None = None) -> RoundCheck:
-    model = model or models.linear(FEATURES)
-    return check_small(algorithm, Level(level), model, FEATURES)
-
-
-def register(cls: Any) -> Any:
-    return trees.register(dataclass(frozen=True)(cls))
 
 
 @register

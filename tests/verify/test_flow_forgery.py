@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -10,27 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import models, trees
+from kinfolk import trees
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.privacy import clipping
-from kinfolk.privacy.levels import Level
 from kinfolk.privacy.mechanisms import ExactSum, Sampling
 from kinfolk.privacy.release import PrivacyError, release
-from kinfolk.types import Model
-from kinfolk.verify.registry_check import check_small
-from kinfolk.verify.round_check import RoundCheck
+from tests.verify.planted import checked, register
 
-FEATURES = 3
 FROZEN = np.arange(4.0, dtype=np.float32)
-
-
-def checked(algorithm: Any, level: str, model: Model | None = None) -> RoundCheck:
-    model = model or models.linear(FEATURES)
-    return check_small(algorithm, Level(level), model, FEATURES)
-
-
-def register(cls: Any) -> Any:
-    return trees.register(dataclass(frozen=True)(cls))
 
 
 @register
