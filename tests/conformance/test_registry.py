@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import trees
+from kinfolk import models, trees
 from kinfolk.algorithms import REGISTRY
 from kinfolk.engines import resident
 from kinfolk.engines.release_counts import count_uses
@@ -19,7 +19,7 @@ from kinfolk.privacy.levels import Level
 from kinfolk.training import run_directory
 from kinfolk.training.build import as_sweep
 from kinfolk.training.prepare import check_job
-from kinfolk.verify.registry_check import check_registry
+from kinfolk.verify.registry_check import check_registry, check_small
 from kinfolk.verify.replay import replay
 from tests.conformance.worlds import (
     CLOSELY,
@@ -37,6 +37,8 @@ from tests.conformance.worlds import (
 every = pairs(CLOSELY, fast=QUICK)
 closely = pairs(CLOSELY, fast=[CORE])
 private = pairs(PRIVATE, fast=[CORE])
+RELEASED = [CORE, ("fedavg", "client"), ("joint", "client"), ("covariance_regularized", "client")]
+"""Gradients, sums, mixtures and second moments."""
 
 
 def leaves(state: object) -> list[np.ndarray]:
@@ -154,6 +156,16 @@ def test_what_is_compiled_is_what_was_checked(name: str, level: str) -> None:
 
 @private
 def test_replay_changes_nothing_else(name: str, level: str) -> None:
+    replay_is_clean(name, level, exact=False)
+
+
+@pairs(RELEASED, fast=[])
+def test_replay_of_a_release_changes_nothing_else(name: str, level: str) -> None:
+    """With noise from the operating system, and sums on the grid."""
+    replay_is_clean(name, level, exact=True)
+
+
+def replay_is_clean(name: str, level: str, exact: bool) -> None:
     w = world(name, level)
     counted = count_uses(w.plan, w.algorithm, w.terms, w.clients, range(ROUNDS))
     check = check_job(w.plan, w.algorithm, w.terms, jax.tree.map(lambda leaf: leaf[None], w.clients))
@@ -169,8 +181,15 @@ def test_replay_changes_nothing_else(name: str, level: str) -> None:
         sizes=check.sizes,
         uses={kind: int(part.sum(axis=0).max()) for kind, part in counted.items()},
         key=jax.random.key(5),
+        exact=w.exact_noise if exact else None,
     )
     assert problems == []
+
+
+@private
+def test_the_program_of_a_release_passes_the_flow_check(name: str, level: str) -> None:
+    found = check_small(REGISTRY[name].build(), Level(level), models.linear(3), 3, exact=True)
+    assert found.violations == ()
 
 
 @pairs([pair for pair in CLOSELY if pair[1] == "client"], fast=[("mean_regularized", "client")])

@@ -19,6 +19,7 @@ from kinfolk.data.federation import Federation, from_rows
 from kinfolk.engines.layout import lay_out
 from kinfolk.engines.loop import Loop
 from kinfolk.engines.resident import Clients, Plan, State
+from kinfolk.privacy import exact_noise
 from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
 from kinfolk.types import Algorithm
 
@@ -67,6 +68,13 @@ class World:
         """Some rounds, compiled, as a researcher's own loop has them."""
         own = Loop(self.plan, self.algorithm, self.terms, self.clients)
         return own.rounds(own.init(jax.random.key(seed)) if state is None else state, begin, end)
+
+    def exact_noise(self, kind: str, shape: tuple[int, ...]) -> jax.Array:
+        """What a release would draw for this kind: (..., uses, integers)."""
+        client, choice = self.terms.own
+        mechanism: Any = self.terms.inbox if self.plan.level.server_pays else choice if kind == "choice" else client
+        noise = np.asarray(mechanism.noise_multiplier, float)
+        return jnp.asarray(exact_noise.integers(mechanism, noise.reshape(*noise.shape, 1, 1), shape))
 
 
 def tiny_federation(seed: int = 3) -> Federation:

@@ -57,6 +57,13 @@ class Tape:
 
     values: dict[str, Array]
     mode: str = field(metadata={"static": True})
+    drawn: dict[str, Array] | None = None
+    """While recording a release: its exact noise."""
+
+    @property
+    def noise(self) -> dict[str, Array] | None:
+        """Exact noise, where there is any."""
+        return self.values if self.mode == "noise" else self.drawn
 
 
 @trees.register
@@ -137,7 +144,7 @@ def release(
         index = jnp.where(active, uses, tape.values[kind].shape[0])
         flat = trees.flatten(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), released))[0]
         written = tape.values[kind].at[index].set(flat, mode="drop")
-        meter = replace(meter, tape=Tape({**tape.values, kind: written}, "record"))
+        meter = replace(meter, tape=replace(tape, values={**tape.values, kind: written}))
     return released, replace(meter, uses={**meter.uses, kind: after})
 
 
@@ -168,8 +175,9 @@ def _bind(
     """One equation in the program. Its inputs, in order: keys and noise tape, the counter, units, terms, public
     values, what the body closes over, the active flag. Its outputs: the counter, and what is released.
     """
-    numbers = meter.tape.values.get(kind) if meter.tape and meter.tape.mode == "noise" else None
-    if meter.tape and meter.tape.mode == "noise" and numbers is None:
+    drawn = meter.tape.noise if meter.tape else None
+    numbers = None if drawn is None else drawn.get(kind)
+    if drawn is not None and numbers is None:
         raise PrivacyError(f"releases of kind={kind!r} have no exact noise yet: give a seed to simulate")
     keys = (meter.noise, meter.coins, numbers)
 

@@ -15,10 +15,13 @@ from jax import Array
 
 from kinfolk.engines import resident
 from kinfolk.engines.resident import Clients, Plan, State
+from kinfolk.privacy.exact_noise import width
 from kinfolk.privacy.levels import Terms
 from kinfolk.privacy.release import Tape
 from kinfolk.types import Algorithm, Tree
 
+Exact = Callable[[str, tuple[int, ...]], Array]
+"""Exact noise for the releases of a kind, (..., uses, integers of one)."""
 Step = Callable[[Plan, Algorithm, Terms, Clients, State, Array], State]
 
 
@@ -35,11 +38,12 @@ def replay(
     uses: dict[str, int],
     key: Array,
     step: Step = resident.one_round,
+    exact: Exact | None = None,
 ) -> list[str]:
     """What differs, and should not, when client `target` has the rows in `changed` instead of those in `clients`.
 
     `sizes`: scalars in a release of each kind; `uses`: most uses of each kind over all rounds. `step` is the engine's
-    round, or another to be checked.
+    round, or another to be checked. `exact`: what draws exact noise, to record a release instead of a simulation.
     """
 
     def run(clients: Clients, state: State) -> State:
@@ -49,12 +53,13 @@ def replay(
 
     compiled = jax.jit(run)
     fresh = resident.start(plan, algorithm, key)
-    tapes = [
-        Tape(
-            {kind: jnp.zeros((*lead, max(1, uses[kind]), sizes.get(kind, 1)), jnp.float32) for kind in kinds}, "record"
-        )
-        for kinds, lead in ((plan.level.data_kinds, (plan.clients,)), (plan.level.inbox_kinds, ()))
-    ]
+
+    def blank(kinds: tuple[str, ...], *lead: int) -> Tape:
+        shapes = {kind: (*lead, max(1, uses[kind]), sizes.get(kind, 1)) for kind in kinds}
+        noise = exact and {kind: exact(kind, (*shape[:-1], width(kind, shape[-1]))) for kind, shape in shapes.items()}
+        return Tape({kind: jnp.zeros(shape, jnp.float32) for kind, shape in shapes.items()}, "record", noise)
+
+    tapes = [blank(plan.level.data_kinds, plan.clients), blank(plan.level.inbox_kinds)]
     recorded = compiled(clients, _with_tapes(fresh, tapes))
     found = [Tape(tape.values, "replay") for tape in (recorded.meters.tape, recorded.server.tape) if tape is not None]
     before, after = (compiled(rows, _with_tapes(fresh, found)) for rows in (clients, changed))
