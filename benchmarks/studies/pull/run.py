@@ -1,0 +1,202 @@
+"""Pulled in every local step, or once a round: which does better, on five data sets.
+
+    python -m benchmarks.studies.pull.run [CASE ...] [--page docs/results/pull.md]
+
+Mean regularisation on synthetic schools, School, HAR, rotated MNIST (8 silos) and FEMNIST (60 writers), all small, at
+epsilon 1, 4 and without noise, but for the first with several passes over a client's data in a round: in rounds of one
+local step the two differ in the last pull alone. Settings were fixed before; both pulls get the same noise and the same
+grid of strengths, and the best of each is picked on test data: a reference, not something to deploy. What is measured
+goes into results/pull.json. KINFOLK_DATA names the data's directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kinfolk.algorithms.pull import PULLS
+from kinfolk.data.federation import Federation
+from kinfolk.data.sets.femnist import femnist
+from kinfolk.data.sets.har import har
+from kinfolk.data.sets.mnist import rotated_mnist
+from kinfolk.data.sets.school import school
+from kinfolk.data.sets.synthetic import synthetic_schools
+from kinfolk.engines import resident
+from kinfolk.privacy.levels import PrivacyLevel, Terms, client_level, example_level
+from kinfolk.training.build import as_sweep
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.training.prepare import prepare
+
+RESULTS = Path(__file__).parent / "results" / "pull.json"
+EPSILONS = (1.0, 4.0, 0.0)
+"""0: no noise."""
+WIDE = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
+WIDEST = (*WIDE[:-1], 30.0, WIDE[-1])
+FEW = (0.1, 1.0, 10.0, 100.0)
+
+
+LINEAR, SOFTMAX, CNN = ModelChoice("linear"), ModelChoice("softmax"), ModelChoice("cnn", (8, 16))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A data set and how it is trained on."""
+
+    what: str
+    level: str
+    rounds: int
+    epochs: int
+    step_size: float
+    batch_size: int
+    model: ModelChoice = LINEAR
+    clip: float = 1.0
+    cohort: float | None = None
+    seeds: int = 2
+    strengths: tuple[float, ...] = WIDE
+
+    def federation(self, seed: int) -> Federation:
+        """The data of one repetition."""
+        if self.what == "synthetic":
+            return synthetic_schools(seed=seed)
+        if self.what == "School":
+            return school(seed=seed)
+        if self.what == "HAR":
+            return har(seed=seed)
+        if self.what == "MNIST":
+            return rotated_mnist(silos=8, train_rows=300, test_rows=200, seed=seed)
+        return femnist(writers=60, most_images=20, seed=seed)
+
+    def privacy(self, epsilon: float) -> PrivacyLevel:
+        """The guarantee."""
+        if self.level == "example":
+            return example_level(epsilon, 1e-3, clip=self.clip)
+        return replace(client_level(epsilon, 1e-3, clip=self.clip), cohort=self.cohort)
+
+
+CASES = {
+    "synthetic-1": Case("synthetic", "example", 60, 1, 0.1, 32, seeds=3, strengths=WIDEST),
+    "school-5": Case("School", "example", 20, 5, 0.03, 32),
+    "har-5": Case("HAR", "client", 20, 5, 0.1, 32, SOFTMAX, 0.5),
+    "mnist-4": Case("MNIST", "example", 5, 4, 0.1, 50, CNN, seeds=1, strengths=FEW),
+    "femnist-5": Case("FEMNIST", "client", 30, 5, 0.1, 10, CNN, 0.5, 30.0, 1, FEW),
+}
+
+
+def without_noise(terms: Terms) -> Terms:
+    """The same program, with no noise and a clip norm that nothing reaches."""
+    gates: dict[str, Any] = {"data": terms.data, "inbox": terms.inbox}
+    quiet = {
+        name: replace(gate, noise_multiplier=0 * gate.noise_multiplier, clip=0 * gate.clip + 1e6)
+        for name, gate in gates.items()
+        if not gate.open
+    }
+    return replace(terms, **quiet)
+
+
+def measured(case: Case) -> dict[str, Any]:
+    """Mean client's test error (mean over seeds) for every epsilon, pull and strength; local steps; seconds."""
+    begin, data = time.process_time(), [case.federation(seed) for seed in range(case.seeds)]
+    found: dict[str, Any] = {"error": {}}
+    for epsilon in EPSILONS:
+        phase = Phase("mean_regularized", case.rounds, {"step_size": case.step_size})
+        job = prepare(
+            Experiment(
+                seed=0,
+                seeds=case.seeds,
+                model=case.model,
+                training=Training(case.batch_size, case.epochs),
+                privacy=case.privacy(epsilon or EPSILONS[0]),
+                phases=(phase,),
+            ),
+            data,
+        )
+        terms = job.terms if epsilon else without_noise(job.terms)
+        steps = np.asarray(job.clients.steps[0])
+        found["local steps"] = [int(steps.min()), int(np.median(steps)), int(steps.max())]
+        keys = jax.vmap(jax.random.key)(jnp.arange(case.seeds, dtype=jnp.uint32))
+        own: dict[str, Any] = {}
+        for pull in PULLS:
+            points, strengths = len(case.strengths), jnp.array(case.strengths, jnp.float32)
+            swept: Any = replace(as_sweep(job.algorithms[0], points), strength=strengths, pull=pull)
+            states = resident.start_all(job.plan, swept, keys)
+            bounds = (jnp.int32(0), jnp.int32(case.rounds))
+            states = resident.run_rounds(job.plan, swept, as_sweep(terms, points), job.clients, states, *bounds)
+            errors = np.asarray(resident.errors(job.plan, swept, job.tests, states)["error"]).mean(axis=2)
+            own[pull] = {f"{s:g}": round(float(e), 5) for s, e in zip(case.strengths, errors.mean(axis=1), strict=True)}
+        found["error"][f"{epsilon:g}" if epsilon else "none"] = own
+        print(f"  epsilon {epsilon}: " + json.dumps(own), flush=True)
+    return {**found, "seconds": round(time.process_time() - begin)}
+
+
+PAGE = """# Pulled in every step, or once a round
+
+`pull = "step"` pulls a client's model to the shared one in every local step and minimises the objective of the paper;
+`pull = "round"` makes a round's pulls at once, before its steps, and goes over into federated averaging with
+fine-tuning (formulas, tested against closed forms: `algorithms/pull.py`). The same noise for both, the same grid of
+strengths; the error of the mean client (squared error; share of wrong labels for HAR, MNIST and FEMNIST) at the best
+strength of each, in hindsight, and that strength. The better one is bold where they differ by more than a hundredth.
+"""
+END = """
+{verdict}
+
+`python -m benchmarks.studies.pull.run` measures, and needs KINFOLK_DATA; with `--page docs/results/pull.md` it writes
+this page. The grids are in `benchmarks/studies/pull/results/pull.json`. CPU seconds, on two busy cores: {seconds}.
+"""
+
+
+def page(results: dict[str, Any], verdict: str) -> str:
+    """The tables, from what was measured."""
+    head = "| data | level | rounds x passes (local steps) | epsilon | step | round | ratio |\n" + "|---" * 7 + "|"
+    rows, ratios = [], []
+    for name, case in CASES.items():
+        if name not in results:
+            continue
+        low, middle, high = results[name]["local steps"]
+        steps = f"{case.rounds} x {case.epochs} ({middle}; {low} to {high})"
+        for epsilon, own in results[name]["error"].items():
+            best = {pull: min(own[pull].items(), key=lambda item: item[1]) for pull in PULLS}
+            ratio = best["step"][1] / best["round"][1]
+            ratios.append(ratio)
+            words = {pull: f"{value:.4f} ({strength})" for pull, (strength, value) in best.items()}
+            if abs(ratio - 1) > 0.01:
+                winner = "step" if ratio < 1 else "round"
+                words[winner] = f"**{words[winner]}**"
+            cells = (case.what, case.level, steps, epsilon, words["step"], words["round"], f"{ratio:.3f}")
+            rows.append(f"| {' | '.join(cells)} |")
+    counts = (sum(r < 0.99 for r in ratios), sum(r > 1.01 for r in ratios), len(ratios))
+    summary = (
+        f"\nOf {counts[2]} settings `step` is better by more than a hundredth in {counts[0]}, `round` in {counts[1]}; "
+        f"geometric mean of the ratios step / round {np.exp(np.mean(np.log(ratios))):.3f}.\n"
+    )
+    seconds = ", ".join(f"{name} {part['seconds']}" for name, part in results.items() if "seconds" in part)
+    wanted = [(name, f"{epsilon:g}" if epsilon else "none") for name in CASES for epsilon in EPSILONS]
+    missing = [f"{name} ({e})" for name, e in wanted if e not in results.get(name, {"error": {}})["error"]]
+    summary += f"\nNot measured yet: {', '.join(missing)}.\n" if missing else ""
+    return "\n".join([PAGE, head, *rows, summary]) + END.format(verdict=verdict.strip(), seconds=seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"default: all ({', '.join(CASES)})")
+    parser.add_argument("--page", type=Path, help="write the page from what was measured before; measures named cases")
+    arguments = parser.parse_args()
+    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for name in arguments.cases or ([] if arguments.page else CASES):
+        print(name, flush=True)
+        results[name] = measured(CASES[name])
+        ordered = {key: results[key] for key in CASES if key in results}
+        RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
+    if arguments.page:
+        arguments.page.write_text(page(results, (Path(__file__).parent / "verdict.md").read_text()))
+
+
+if __name__ == "__main__":
+    main()
