@@ -69,6 +69,7 @@ def own_programs() -> Iterator[None]:
 def own_ledgers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test charges a ledger of the person who runs it."""
     monkeypatch.setenv("KINFOLK_LEDGERS", str(tmp_path / "ledgers"))
+    monkeypatch.setenv("KINFOLK_KEYS", str(tmp_path / "keys"))
 
 
 @pytest.fixture

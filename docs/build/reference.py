@@ -55,7 +55,10 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Accounting": {
         "accounting.ledger": (),
-        "accounting.composition": ("BudgetError", "default_delta", "epsilon"),
+        "accounting.records": ("LedgerError", "Line", "Note"),
+        "accounting.owner": ("default_ledger", "open_new", "open_owned"),
+        "accounting.composition": ("default_delta", "epsilon"),
+        "accounting.pairs": ("BudgetError", "distance"),
         "accounting.planning": ("Answer", "plan"),
     },
     "Checks": {

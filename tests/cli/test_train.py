@@ -38,7 +38,7 @@ def confirmed(draft: Path) -> Path:
 def test_a_release_needs_every_entry_of_the_schema_confirmed(command: Any, table: Path, tmp_path: Path) -> None:
     code, out, _ = command("schema", table, "--client", "hospital", "--target", "outcome", "--json")
     assert (code, json.loads(out)["guesses"]) == (0, ["outcome", "age", "ward"])
-    code, out, _ = command("train", table, "--schema", "schema.toml", *WORDS)
+    code, out, _ = command("train", table, "--schema", "schema.toml", "--name", "patients", *WORDS)
     assert code == 1
     assert "outcome, age, ward" in json.loads(out)["error"]["message"]
     assert not (tmp_path / "ledgers").exists()
@@ -50,7 +50,7 @@ def test_a_release_needs_every_entry_of_the_schema_confirmed(command: Any, table
     assert row["simulated"] is False
     assert row["private"] == ["error", "worst_decile_error"], "test errors are private in a release"
     assert any("ward-2024" in note for note in answer["notes"])
-    lines = ledger.read_lines(tmp_path / "ledgers" / "ward-2024.jsonl")
+    lines = ledger.read_lines(tmp_path / "ledgers" / "ledger.jsonl")
     assert {line.party for line in lines} == {"x", "y", "z"}
     run = run_directory.open_run(Path(row["run"]))
     assert (run.public / "schema.toml").exists()

@@ -88,7 +88,7 @@ def test_a_federation_survives_what_hospitals_and_networks_do(
     policies = []
     for name in study.roster.clients:
         columns = Columns("data.csv", f"{name}'s patients", TARGET, dict(BOUNDS))
-        policy = policy_for(study, name, data=columns, answer_every=0.25)
+        policy = policy_for(study, name, data=columns, answer_every=0.25, ledger="ledger.jsonl")
         if name == poor:
             policy = replace(policy, privacy=replace(LEVEL, epsilon=enough, noise_multiplier=3.0))
         policies.append(policy)

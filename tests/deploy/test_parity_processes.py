@@ -31,7 +31,13 @@ def write_all(home: Path, study: Study, federation: Federation, port: int) -> No
     """A federation in folders, its tables as Parquet."""
     bounds = dict.fromkeys((*study.roster.features, TARGET), (-1.0, 1.0))
     policies = [
-        policy_for(study, name, data=Columns("data.parquet", name, TARGET, dict(bounds)), answer_every=0.0)
+        policy_for(
+            study,
+            name,
+            data=Columns("data.parquet", name, TARGET, dict(bounds)),
+            answer_every=0.0,
+            ledger="ledger.jsonl",
+        )
         for name in study.roster.clients
     ]
     write_federation(home, study, policies, ["127.0.0.1"], port)

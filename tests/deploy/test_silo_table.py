@@ -27,7 +27,7 @@ def table(tmp_path: Path, text: str) -> Path:
 
 @pytest.mark.fast
 def test_a_table_is_scaled_by_its_declared_bounds(tmp_path: Path) -> None:
-    rows = read_table(table(tmp_path, "ill,name,dose,age\n1,x,0.5,25\n0,y,-1,100\n"), COLUMNS, ROSTER)
+    rows, _ = read_table(table(tmp_path, "ill,name,dose,age\n1,x,0.5,25\n0,y,-1,100\n"), COLUMNS, ROSTER)
     np.testing.assert_allclose(rows.x, [[-0.5, 0.5], [1.0, -1.0]])
     assert rows.y.tolist() == [1, 0]
     assert rows.mask.all()
@@ -35,7 +35,7 @@ def test_a_table_is_scaled_by_its_declared_bounds(tmp_path: Path) -> None:
 
 def test_a_number_to_predict_is_scaled_too(tmp_path: Path) -> None:
     columns = replace(COLUMNS, bounds={**COLUMNS.bounds, "ill": (0.0, 10.0)})
-    rows = read_table(table(tmp_path, "ill,dose,age\n2.5,0,50\n"), columns, replace(ROSTER, outcome="number"))
+    rows, _ = read_table(table(tmp_path, "ill,dose,age\n2.5,0,50\n"), columns, replace(ROSTER, outcome="number"))
     np.testing.assert_allclose(rows.y, [-0.5])
 
 
@@ -92,7 +92,7 @@ def test_tables_are_read_as_train_reads_them(tmp_path: Path, ending: str) -> Non
     path = tmp_path / f"d.{ending}"
     {"csv": frame.write_csv, "parquet": frame.write_parquet, "arrow": frame.write_ipc}[ending](path)
     (tmp_path / "schema.toml").write_text(SCHEMA)
-    rows = read_table(tmp_path, Columns(path.name, "d", schema="schema.toml"), WARDS)
+    rows, _ = read_table(tmp_path, Columns(path.name, "d", schema="schema.toml"), WARDS)
     np.testing.assert_allclose(rows.x, [[0.5, 0, 1], [0, 1, 0]])
     assert rows.y.tolist() == [1, 0]
     theirs = encoded(understand(DataChoice(files=(str(path),), schema=str(tmp_path / "schema.toml"))))

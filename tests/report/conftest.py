@@ -49,8 +49,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     @cache
     def find(name: str) -> Run:
         experiment = EXPERIMENTS[name]
-        ledger = where / "released.jsonl" if experiment.seed is None else None
+        ledger = where / f"{name}.jsonl" if experiment.seed is None else None
         with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("KINFOLK_KEYS", str(where / "keys"))
             patch.setitem(registry._BUILT_IN, "synthetic_schools", partial(synthetic_schools, **SMALL))
             return run(experiment, where, ledger=ledger)
 

@@ -164,12 +164,12 @@ def test_runs_and_ledger(command: Any, trained: Any, tmp_path: Path) -> None:
     assert "PRIVACY STATEMENT" in command("runs", "show", second)[1]
     assert command("runs", "resume", second, "--json")[0] == 0
     assert "not a folder" in json.loads(command("runs", "list", "nowhere", "--json")[1])["error"]["message"]
-    spent = json.loads(command("ledger", tmp_path / "ledgers" / "study.jsonl", "--json")[1])["parties"]
+    spent = json.loads(command("ledger", "show", "--json")[1])["parties"]
     assert {row["party"]: row["epsilon"] for row in spent} == {
         party["party"]: party["epsilon"] for party in shown["statement"]["parties"]
     }
-    assert "(simulated)" in command("ledger", first)[1]
-    assert command("ledger", tmp_path / "nowhere", "--json")[0] == 1
+    assert "(simulated)" in command("ledger", "show", first)[1]
+    assert command("ledger", "show", tmp_path / "nowhere", "--json")[0] == 1
     command("runs", "export", second, "--output", "tables")
     assert sorted(path.name for path in Path("tables").iterdir()) == ["ledger.parquet", "parties.parquet"]
     _, out, _ = command("runs", "export", second, "--output", "tables", "--with-private", "--json")

@@ -10,14 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from kinfolk.accounting.calibrate import Uses, budget_of
-from kinfolk.accounting.ledger import RELEASED, SIMULATED, Allowance, Ledger, Line
+from kinfolk.accounting.ledger import RELEASED, SIMULATED, Allowance, Ledger, Line, Note
+from kinfolk.accounting.members import Source, label
 from kinfolk.accounting.noise_for_budget import times
-from kinfolk.accounting.statement import Statement, statement
+from kinfolk.accounting.owner import reasons
+from kinfolk.accounting.standing import (
+    APART,
+    PLAN,
+    PROMISE,
+    Promise,
+    Standing,
+    Worst,
+    plan_of,
+    plans,
+    require,
+    require_known,
+)
+from kinfolk.accounting.statement import Book, Statement, statement
 from kinfolk.privacy import exact_noise
 from kinfolk.privacy.choice import Chooser
 from kinfolk.privacy.gates import CHOICE
@@ -49,6 +64,8 @@ class Account:
     """Releases of each kind in every round by every party: (rounds, parties), counted on the program itself."""
     released: bool
     """Noise from the operating system; else a simulation's, which can be repeated."""
+    source: Source | None = None
+    """Whose rows these are, where the account follows them (`owner.py`)."""
 
     @property
     def level(self) -> Level:
@@ -149,14 +166,69 @@ class Account:
     def require(self, ledger: Ledger, run: str, parts: Iterable[range]) -> None:
         """Refuses rounds that would take a party beyond its budget, together with all that its ledger holds."""
         planned: dict[str, list[tuple[str, Cost, int]]] = {party: [] for party in self.parties}
+        parts = list(parts)
         for rounds in parts:
             for line in self.lines(run, rounds):
                 planned[line.party].append((run, line.cost, line.uses))
-        ledger.require(self.data, self.level.value, planned, self.budgets())
+        if not self.level.private:
+            return
+        if ledger.store is None or self.source is None:
+            ledger.require(self.data, self.level.value, planned, self.budgets())
+            return
+        with ledger.turn():
+            self._promise(ledger, run, [line for rounds in parts for line in self.lines(run, rounds)])
+
+    def _digest(self, ledger: Ledger) -> str:
+        """What the ledger calls those who are in this release; empty where it knows names only."""
+        if ledger.store is None or self.source is None:
+            return ""
+        return ledger.store.remember(self.source.members(self.level.value, ledger.store.key))
+
+    def _promise(self, ledger: Ledger, run: str, lines: list[Line]) -> None:
+        """Checks all promises with these lines added; notes this run's promise and its whole plan before it begins."""
+        assert ledger.store is not None
+        assert self.source is not None
+        digest = self._digest(ledger)
+        every = [*ledger.lines, *(replace(line, members=digest) for line in lines if line.uses)]
+        standing = Standing(every, ledger.notes, ledger.store)
+        own = self.promise(ledger, run)
+        apart = require_known(standing, own, self.source.disjoint_because)
+        if apart:
+            note = replace(Note(APART), about=apart)
+            standing = Standing(every, [*ledger.notes, note], ledger.store)
+        require(standing, own)
+        ledger.store.save(digest)
+        if apart:
+            ledger.note(APART, apart)
+        if not any(promise.run == run for promise in standing.promises):
+            ledger.note(PROMISE, own.note(digest))
+        plan = plan_of(run, digest, every)
+        if _more(plan, plans(ledger.notes).get(run)):
+            ledger.note(PLAN, plan)
+
+    def promised(self) -> dict[str, float]:
+        """The most that each party's units may ever reach."""
+        more = self.privacy.promise or 0.0
+        return {party: max(found.epsilon, more) for party, found in self.budgets().items()}
+
+    def promise(self, ledger: Ledger, run: str) -> Promise:
+        """What a run promises to its units."""
+        assert ledger.store is not None
+        members = ledger.store.load(self._digest(ledger))
+        budgets = {party: (epsilon, self.budgets()[party].delta) for party, epsilon in self.promised().items()}
+        return Promise(run, members, self.privacy.relation, self.privacy.tasks_per_person, budgets)
+
+    def standing(self, ledger: Ledger, run: str) -> dict[str, Worst]:
+        """What the worst unit of each party has lost in all releases of this ledger: for the owner's eyes."""
+        if ledger.store is None or self.source is None:
+            return {}
+        own, found = self.promise(ledger, run), Standing(ledger.lines, ledger.notes, ledger.store)
+        return {party: found.worst(own, party) for party in own.budgets}
 
     def charge(self, ledger: Ledger, run: str, rounds: range) -> None:
         """Charges these rounds: on disk when this returns, and before anything is computed."""
-        ledger.charge(self.lines(run, rounds))
+        digest = self._digest(ledger)
+        ledger.charge(replace(line, members=digest) for line in self.lines(run, rounds))
 
     def require_charged(self, ledger: Ledger, run: str, parts: Sequence[range]) -> None:
         """Refuses to go on with a run whose earlier rounds are not in the ledger."""
@@ -201,4 +273,31 @@ class Account:
             scaling=prepared.scaling,
             scaling_is_private=prepared.is_private,
             other_accounts=len(lines) < len([x for x in ledger.lines if x.data == self.data]),
+            book=self._book(ledger),
         )
+
+    def _book(self, ledger: Ledger) -> Book | None:
+        """What the statement says of an owner's ledger."""
+        if ledger.store is None or self.source is None:
+            return None
+        apart = [note.about for note in ledger.notes if note.note == APART and note.about["data"] == label(self.data)]
+        return Book(
+            self.promised(),
+            len(ledger),
+            ledger.head,
+            reasons(ledger),
+            tuple((", ".join(about["from"]), about["because"]) for about in apart),
+            ""
+            if self.source.identity is None
+            else f"{self.source.identity.kind}s known by {self.source.identity.column}",
+        )
+
+
+def _more(plan: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
+    """Whether a plan has charges that one before it did not have."""
+    if before is None:
+        return True
+    had = {(kind, Cost(**cost), party): uses for kind, cost, uses, names in before["plan"] for party in names}
+    return any(
+        uses > had.get((kind, Cost(**cost), party), 0) for kind, cost, uses, names in plan["plan"] for party in names
+    )

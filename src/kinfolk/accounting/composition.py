@@ -1,6 +1,7 @@
-"""Composition: what costs add up to. How much noise a budget needs is in `budgets.py`.
+"""Composition: what costs add up to. One draw's laws are in `pairs.py`, how much noise a budget needs in
+`noise_for_budget.py`.
 
-The only importer of dp_accounting. Every value errs on the safe side: privacy-loss distributions are discretised
+These three alone import dp_accounting. Every value errs on the safe side: privacy-loss distributions are discretised
 pessimistically.
 """
 
@@ -16,9 +17,11 @@ from functools import lru_cache
 import dp_accounting as dp
 import numpy as np
 from dp_accounting import gaussian_mechanism, rdp
-from dp_accounting.pld import common, privacy_loss_distribution
+from dp_accounting.pld import privacy_loss_distribution
 from scipy import optimize, special, stats
 
+from kinfolk.accounting import pairs
+from kinfolk.accounting.pairs import BudgetError, distance, event, pure_epsilon
 from kinfolk.privacy.release import Cost
 
 logging.getLogger("absl").addFilter(lambda record: "Excluding this order" not in record.getMessage())
@@ -30,15 +33,6 @@ ORDERS = (*np.arange(2, 12, 0.1).round(1).tolist(), *range(12, 65), *range(72, 2
 DEFAULT_ORDERS: tuple[float, ...] = tuple(rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
 """dp_accounting's own list, for comparison with published figures."""
 ODOMETER_ORDERS = (1.5, 2, 3, 4, 6, 8, 11, 16, 23, 32, 64, 128)
-
-_RELATIONS = {
-    "zero_out": dp.NeighboringRelation.REPLACE_SPECIAL,
-    "replace_one": dp.NeighboringRelation.REPLACE_ONE,
-}
-
-
-class BudgetError(ValueError):
-    """A budget that cannot be met, with what would be."""
 
 
 def by_run(charges: Iterable[tuple[str, Cost, int]]) -> list[Charge]:
@@ -68,16 +62,21 @@ def epsilon(charges: Iterable[Charge], delta: float, *, adaptive: bool = False) 
         return 0.0
     if len({cost.relation for cost, _ in paid}) > 1:
         raise BudgetError("charges under different neighbour relations are never composed: keep them apart")
-    left = delta - sum(cost.delta * uses for cost, uses in paid)
+    left = delta - _overflow(paid)
     if left <= 0:
         return math.inf
     if adaptive:
         return _odometer(paid, left)
     if all(cost.mechanism == "gaussian" for cost, _ in paid):
-        if all(cost.rate == 1 for cost, _ in paid):
+        if all(pairs.plain(cost).rate == 1 for cost, _ in paid):
             return _plain_gaussian(paid, left)
         return _pld(paid, left)
     return min(_pld(paid, left), _rdp(paid, left))
+
+
+def _overflow(paid: Iterable[Charge]) -> float:
+    """What full batches take from delta: any of the units that are met may be the one left out."""
+    return sum(cost.delta * uses * pairs.touched(cost) for cost, uses in paid)
 
 
 def plain_sigma(epsilon: float, delta: float) -> float:
@@ -86,9 +85,9 @@ def plain_sigma(epsilon: float, delta: float) -> float:
 
 
 def _plain_gaussian(paid: Sequence[Charge], delta: float) -> float:
-    """Without sampling, uses of Gaussian noise are one use with inverse variances added: exact."""
-    sigma = 1 / math.sqrt(sum(uses / cost.noise_multiplier**2 for cost, uses in paid))
-    return gaussian_mechanism.get_epsilon_gaussian(sigma / distance(paid[0][0]), delta)
+    """Without sampling, uses of Gaussian noise are one use with squares of distance over noise added: exact."""
+    mu = math.sqrt(sum(uses * (distance(cost) / cost.noise_multiplier) ** 2 for cost, uses in paid))
+    return gaussian_mechanism.get_epsilon_gaussian(1 / mu, delta)
 
 
 def epsilon_of_the_best(charges: Iterable[Charge], delta: float, *, mean: float, shape: float) -> float:
@@ -99,7 +98,7 @@ def epsilon_of_the_best(charges: Iterable[Charge], delta: float, *, mean: float,
     worth of batches may overflow.
     """
     paid = [(cost, uses) for cost, uses in charges if uses]
-    left = delta - mean * sum(cost.delta * uses for cost, uses in paid)
+    left = delta - mean * _overflow(paid)
     if not paid:
         return 0.0
     if left <= 0:
@@ -110,24 +109,28 @@ def epsilon_of_the_best(charges: Iterable[Charge], delta: float, *, mean: float,
     return float(accountant.get_epsilon(left))
 
 
-def epsilon_if_coins_are_seen(charges: Iterable[Charge], delta: float) -> float:
+def epsilon_if_coins_are_seen(charges: Iterable[Charge], delta: float, *, adaptive: bool = False) -> float:
     """Epsilon against somebody who sees who takes part in which round: no amplification by sampling.
 
-    A unit takes part in Binomial(uses, rate) rounds; given that number the releases are plain Gaussians, and delta is
-    the mean over it. Several different costs are bounded as if every unit always took part.
+    In one run of one cost a unit takes part in Binomial(uses, rate) rounds; given that number the releases are plain
+    Gaussians, and delta is the mean over it. Anything else is bounded as if every unit always took part. Never below
+    what somebody learns who sees less.
     """
     charges = [(replace(cost, covers=1), -(-uses // cost.covers)) for cost, uses in charges if uses]
+    unseen = epsilon(charges, delta, adaptive=adaptive)
     costs = {cost for cost, _ in charges}
-    if not charges:
-        return 0.0
-    if any(cost.mechanism == "laplace" for cost in costs):
-        return epsilon(charges, delta)
-    delta -= sum(cost.delta * uses for cost, uses in charges)
+    if len(costs) == 1 and not adaptive:
+        (cost,) = costs
+        if cost.mechanism == "gaussian" and pairs.touched(cost) == 1:
+            return max(unseen, _if_one_coin_is_seen(cost, sum(uses for _, uses in charges), delta))
+    always = [(replace(cost, rate=1.0), uses) for cost, uses in charges]
+    return max(unseen, epsilon(always, delta, adaptive=adaptive))
+
+
+def _if_one_coin_is_seen(cost: Cost, uses: int, delta: float) -> float:
+    delta -= cost.delta * uses
     if delta <= 0:
         return math.inf
-    if len(costs) > 1:
-        return _plain_gaussian(charges, delta)
-    (cost,), uses = costs, sum(uses for _, uses in charges)
     counts = np.arange(uses + 1)
     chances = stats.binom.pmf(counts, uses, cost.rate)
     mu = np.sqrt(counts[1:]) * distance(cost) / cost.noise_multiplier
@@ -140,11 +143,6 @@ def epsilon_if_coins_are_seen(charges: Iterable[Charge], delta: float) -> float:
         return 0.0
     high = float(mu[-1] ** 2 / 2 + 40 * mu[-1] + 10)
     return float(optimize.brentq(excess, 0.0, high, xtol=1e-9)) + 1e-8  # type: ignore[arg-type]
-
-
-def distance(cost: Cost) -> float:
-    """How far one unit, or one person in several units, moves a sum, in clip norms."""
-    return (2.0 if cost.relation == "replace_one" else 1.0) * cost.group
 
 
 @lru_cache(maxsize=4096)
@@ -160,38 +158,12 @@ def _repeated(cost: Cost, uses: int, grid: float) -> privacy_loss_distribution.P
     """Some uses of one mechanism. A few doublings come first: dp_accounting 0.6.0 stores a short distribution
     sparsely, and its own self-composition of a sparse one overflows an integer and then takes minutes.
     """
-    once, total = _loss_distribution(cost, grid), privacy_loss_distribution.identity(grid)
+    once, total = pairs.loss(cost, grid), privacy_loss_distribution.identity(grid)
     for _ in range(1 if cost.mechanism == "gaussian" else 6):
         if uses % 2:
             total = total.compose(once)
         once, uses = (once.compose(once), uses // 2) if uses > 1 else (once, 0)
     return total.compose(once.self_compose(uses)) if uses else total
-
-
-def _loss_distribution(cost: Cost, grid: float) -> privacy_loss_distribution.PrivacyLossDistribution:
-    if cost.group > 1 and cost.rate != 1:
-        raise BudgetError(f"no account for group={cost.group} at rate={cost.rate}: coins of several units protect one")
-    if cost.mechanism == "laplace" and cost.rate == 1:
-        return privacy_loss_distribution.from_laplace_mechanism(
-            cost.noise_multiplier / distance(cost), value_discretization_interval=grid
-        )
-    if cost.mechanism == "gaussian":
-        return privacy_loss_distribution.from_gaussian_mechanism(
-            cost.noise_multiplier / cost.group,
-            sampling_prob=cost.rate,
-            value_discretization_interval=grid,
-            neighboring_relation=_RELATIONS[cost.relation],
-        )
-    return privacy_loss_distribution.from_privacy_parameters(
-        common.DifferentialPrivacyParameters(_pure_epsilon(cost), 0.0), value_discretization_interval=grid
-    )
-
-
-def _pure_epsilon(cost: Cost) -> float:
-    """The pure epsilon of a private choice; its `noise_multiplier` is Gumbel scale over the range of a score."""
-    if cost.mechanism != "choice" or cost.rate != 1:
-        raise BudgetError(f"no account for mechanism={cost.mechanism!r} at rate={cost.rate}")
-    return distance(cost) / cost.noise_multiplier
 
 
 def _rdp(paid: Sequence[Charge], delta: float) -> float:
@@ -210,32 +182,13 @@ def _odometer(paid: Sequence[Charge], delta: float) -> float:
 
 
 def _renyi(paid: Sequence[Charge], order: float) -> float:
-    """The Renyi divergence of this order of all charges together, read back from a conversion with a tiny delta."""
-    accountant = rdp.RdpAccountant([order], dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    for cost, uses in paid:
-        accountant.compose(dp.SelfComposedDpEvent(event(cost), uses))
-    tiny = 1e-300
-    converted = accountant.get_epsilon(tiny)
-    return converted - math.log1p(-1 / order) + (math.log(tiny) + math.log(order)) / (order - 1)
-
-
-def event(cost: Cost) -> dp.DpEvent:
-    """A cost as dp_accounting's event, for accountants that know add/remove only.
-
-    Under replace-one a unit moves the sum twice as far, so the noise multiplier is halved. With sampling this is
-    dominated by two neighbours at half the distance, which dp_accounting's Renyi accountant does not offer; we use
-    the distance-2 bound, which is valid for Poisson sampling of either neighbour.
-    """
-    if cost.mechanism == "laplace" and cost.rate == 1:
-        return dp.LaplaceDpEvent(cost.noise_multiplier / distance(cost))
-    if cost.mechanism == "choice":
-        return dp.ZCDpEvent(_pure_epsilon(cost) ** 2 / 8)
-    gaussian = dp.GaussianDpEvent(cost.noise_multiplier / distance(cost))
-    return gaussian if cost.rate == 1 else dp.PoissonSampledDpEvent(cost.rate, gaussian)
+    """The Renyi divergence of this order of all charges together."""
+    return sum(uses * pairs.renyi(cost, order) for cost, uses in paid)
 
 
 def central_limit(cost: Cost, uses: int, delta: float) -> float:
     """A quick guess at epsilon, from the central limit theorem for sampled Gaussians. Never reported."""
+    cost = pairs.plain(cost)
     z = cost.noise_multiplier / distance(cost)
     mu = cost.rate * math.sqrt(uses * math.expm1(min(1 / z**2, 600))) if cost.rate < 1 else math.sqrt(uses) / z
     mu = min(mu, 1e3)
@@ -260,7 +213,7 @@ def _grid(paid: Sequence[Charge], delta: float) -> float:
         wanted = math.sqrt(2e-4 * central_limit(cost, uses, delta) / uses)
         return float(np.clip(2.0 ** math.floor(math.log2(wanted)), 2**-14, 2**-8))
 
-    choices = {_pure_epsilon(cost) for cost, _ in paid if cost.mechanism == "choice"}
+    choices = {pure_epsilon(cost) for cost, _ in paid if cost.mechanism == "choice"}
     gaussians = [of(cost, uses) for cost, uses in paid if cost.mechanism == "gaussian"]
     if len(choices) > 1 or not gaussians or any(cost.mechanism == "laplace" for cost, _ in paid):
         return min([1e-4, *gaussians])

@@ -1,64 +1,30 @@
 """The ledger: an append-only record of every release, and the only source of every reported epsilon.
 
-A line is on disk before anything it pays for is published. Lines are chained by hashes, so that a change is noticed
-unless it is to the very end; a run that goes on checks that its own lines are all there. A line torn by a crash paid
-for nothing that was published and is dropped. One process at a time.
+A record is on disk before anything it pays for is published. Records are chained by hashes, so that a change is noticed
+unless it is to the very end; a run that goes on checks that its own lines are all there, and an owner's ledger has its
+length written down elsewhere (`owner.py`). What a crash tore paid for nothing that was published: it is set aside, in a
+file beside the ledger. One process writes at a time: to the end, or in turns.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import hashlib
-import json
+import logging
 import os
-import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
-from kinfolk.accounting import composition
+from kinfolk.accounting import composition, locks
+from kinfolk.accounting.member_store import MemberStore
+from kinfolk.accounting.records import RELEASED, SIMULATED, Content, LedgerError, Line, Note, Record, read, to_text
+from kinfolk.files import sync_directory
 from kinfolk.privacy.mechanisms import Cost
-from kinfolk.privacy.release import PrivacyError
 
-VERSION = 1
-SIMULATED, RELEASED = "simulated", "operating system"
-"""Sources of noise: reproducible, or not."""
-
-
-class LedgerError(PrivacyError):
-    """A ledger that cannot be written, or was tampered with, or a charge it refuses."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """One charge: a party paid `cost` `uses` times, in these rounds of a run."""
-
-    party: str
-    """Who pays: a client's id, or the aggregator."""
-    data: str
-    """The data set's name, given by its owner."""
-    unit: str
-    """What is protected, in words (`levels.UNITS`)."""
-    kind: str
-    """The kind of release, such as `gradient`."""
-    cost: Cost
-    uses: int
-    run: str
-    """The run's name."""
-    rounds: tuple[int, int]
-    """First and last round that this pays for."""
-    noise: str
-    """Where the noise comes from: SIMULATED or RELEASED."""
-    time: str = ""
-    """When the process opened the ledger."""
-    previous: str = ""
-    """Hash of the line before."""
-    version: int = VERSION
-    """The version of this format."""
+__all__ = ["RELEASED", "SIMULATED", "Allowance", "Ledger", "LedgerError", "Line", "Note"]
 
 
 @dataclass(frozen=True)
@@ -74,13 +40,28 @@ class Allowance:
 class Ledger:
     """A ledger file, opened for one process. Use it as a context manager.
 
-    `path`: the file; made if it is not there. `wait`: for how many seconds another process may still have it open, such
-    as one that was just stopped.
+    `path`: the file; made if it is not there. `wait`: for how many seconds another process may still have it, such as
+    one that was just stopped. `hold`: keep others out until it is closed; else only while it is checked and written
+    (`turn`).
     """
 
-    def __init__(self, path: Path, wait: float = 0.0) -> None:
-        self.path = path
+    lines: list[Line]
+    """All charges."""
+    notes: list[Note]
+    """What else its owner said or promised."""
+    head: str
+    """Hash of the last record."""
+    on_append: Callable[[Ledger], None] | None = None
+    """Called when records are on disk."""
+    store: MemberStore | None = None
+    """Who was in its releases, where it is an owner's (`owner.py`); else parties are known by name."""
+
+    def __init__(self, path: Path, wait: float = 0.0, *, hold: bool = True) -> None:
+        self.path, self._wait = path, wait
+        self._mine = False
+        self._forget()
         self._opened = datetime.now(UTC).isoformat(timespec="seconds")  # of the process: a round's time says too much
+        self._torn = False
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             is_new = not path.exists()
@@ -90,82 +71,152 @@ class Ledger:
         except OSError as error:
             raise LedgerError(f"ledger {path} cannot be opened for writing: {error.strerror}") from error
         try:
-            self._lock(wait)
-            self.lines, self._last = self._read()
-        except BlockingIOError:
-            self._file.close()
-            raise LedgerError(f"ledger {path} is in use by another process: wait for it, or give another one") from None
+            if hold:
+                self._take()
+                self._read()
+            else:
+                with self.turn():
+                    pass
         except BaseException:
             self._file.close()
             raise
+
+    def _take(self) -> None:
+        try:
+            locks.lock(self._file, self.path, self._wait)
+        except BlockingIOError:
+            raise LedgerError(
+                f"ledger {self.path} is in use by another process: wait for it, or give another one"
+            ) from None
+        self._mine = True
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Nobody else writes meanwhile, and what others wrote before has been read."""
+        if self._mine:
+            yield
+            return
+        self._take()
+        try:
+            self._read()
+            yield
+        finally:
+            self._mine = False
+            locks.unlock(self._file)
 
     def __enter__(self) -> Ledger:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._mine and not self._file.closed:
+            locks.unlock(self._file)
+            self._mine = False
         self._file.close()
 
-    def _lock(self, wait: float) -> None:
-        until = time.monotonic() + wait
-        while True:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() >= until:
-                    raise
-                time.sleep(0.1)
+    def __len__(self) -> int:
+        return len(self.lines) + len(self.notes)
 
-    def _read(self) -> tuple[list[Line], str]:
-        self._file.seek(0)
-        text = self._file.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        if len(whole) < len(text):
-            self._file.truncate(len(whole))
-        lines, last = [], ""
-        for number, raw in enumerate(whole.splitlines(), 1):
-            line = parse(raw, f"{self.path}:{number}")
-            if line.previous != last:
-                raise LedgerError(f"{self.path}:{number} does not follow the line before it: the ledger was changed")
-            lines.append(line)
-            last = hashlib.sha256(raw).hexdigest()
-        return lines, last
+    def _read(self) -> None:
+        """What was written since it was read last, by whomever."""
+        size = self._file.seek(0, os.SEEK_END)
+        if size < self._size or not self._ends:
+            self._forget()
+        if size == self._size:
+            return
+        self._file.seek(self._size)
+        content = read(self._file.read(), self.path, self.head, len(self._hashes) + 1)
+        if content.torn:
+            self._set_aside(content.torn, self._size + content.size)
+        self.lines += content.lines
+        self.notes += content.notes
+        self._hashes += content.hashes
+        self.head = content.head or self.head
+        self._size, self._ends, self._torn = self._size + content.size, content.ended, False
+
+    def _forget(self) -> None:
+        self.lines, self.notes, self._hashes, self.head = [], [], [], ""
+        self._size, self._ends = 0, True
+
+    def _set_aside(self, torn: bytes, size: int) -> None:
+        """A record that was never whole paid for nothing: it is kept in a file beside, and the ledger goes on."""
+        aside = self.path.with_name(f"{self.path.name}.torn")
+        try:
+            with aside.open("ab") as file:
+                file.write(torn + b"\n")
+            os.ftruncate(self._file.fileno(), size)
+        except OSError as error:
+            raise LedgerError(
+                f"ledger {self.path} ends in a record that was never whole, and it cannot be set aside: "
+                f"{error.strerror}. Make room, then try again"
+            ) from error
+        logging.getLogger("kinfolk").warning(
+            "ledger %s ended in a record that was never whole (a crash, a full disk): it paid for nothing that was "
+            "published and was set aside in %s",
+            self.path,
+            aside.name,
+        )
+
+    def had(self, count: int, head: str) -> bool:
+        """Whether it begins with `count` records of which the last has the hash `head`."""
+        return count <= len(self._hashes) and (not count or self._hashes[count - 1] == head)
 
     def charge(self, lines: Iterable[Line]) -> None:
         """Appends lines, all or none, and returns when they are on disk.
 
         `lines`: what is paid; those without uses are left out.
         """
-        chained, last, text = [], self._last, b""
+        lines = [line for line in lines if line.uses]
         for line in lines:
-            if not line.uses:
-                continue
             _refuse_mixed_noise(self.lines, line)
-            chained.append(replace(line, time=self._opened, previous=last))
-            raw = json.dumps(asdict(chained[-1]), sort_keys=True).encode()
-            text += raw + b"\n"
-            last = hashlib.sha256(raw).hexdigest()
-        self._file.seek(0, os.SEEK_END)
-        before = self._file.tell()
+        self._append(lines)
+
+    def note(self, what: str, about: Mapping[str, object]) -> None:
+        """Appends a note, and returns when it is on disk.
+
+        `what`: its kind. `about`: plain values.
+        """
+        self._append([Note(what, dict(about))])
+
+    def _append(self, records: Sequence[Record]) -> None:
+        with self.turn():
+            self._write(records)
+
+    def _write(self, records: Sequence[Record]) -> None:
+        if self._torn:
+            self._read()
+        chained, hashes, text = to_text(records, self.head, self._opened)
+        if not self._ends:
+            text = b"\n" + text
         try:
-            left = memoryview(text)
-            while left:
-                left = left[self._file.write(left) :]
-            os.fsync(self._file.fileno())
+            self._file.seek(0, os.SEEK_END)
+            before = self._file.tell()
+            try:
+                left = memoryview(text)
+                while left:
+                    left = left[self._file.write(left) :]
+                os.fsync(self._file.fileno())
+            except OSError:
+                self._undo(before)
+                raise
         except OSError as error:
-            self._undo(before)
             raise LedgerError(
                 f"ledger {self.path} could not be written: {error.strerror}. Nothing was published: make room, resume"
             ) from error
-        self.lines += chained
-        self._last = last
+        self.lines += [record for record in chained if isinstance(record, Line)]
+        self.notes += [record for record in chained if isinstance(record, Note)]
+        self._size = self._file.seek(0, os.SEEK_END)
+        if hashes:
+            self._hashes += hashes
+            self.head, self._ends = hashes[-1], True
+        if self.on_append is not None:
+            self.on_append(self)
 
     def _undo(self, size: int) -> None:
-        """Takes a half-written charge back, as far as the disk allows; a torn rest is dropped at the next opening."""
-        with contextlib.suppress(OSError):
+        """Takes a half-written charge back; where the disk does not allow it now, whoever writes next sets it aside."""
+        try:
             os.ftruncate(self._file.fileno(), size)
-        with contextlib.suppress(OSError):
-            self._file.close()
+        except OSError:
+            self._torn = True
 
     def about(self, data: str, unit: str, relation: str) -> list[Line]:
         """The lines on a data set that protect the same unit under the same neighbour relation: these compose.
@@ -228,39 +279,32 @@ class Ledger:
         return dict(total)
 
 
-def sync_directory(path: Path) -> None:
-    """Makes new names in a directory survive a loss of power.
+def extract(lines: Iterable[Line], run: str) -> bytes:
+    """A run's own lines as a ledger for everybody: chained anew, and without what says whose rows they were.
 
-    `path`: the directory.
+    `lines`: of the ledger. `run`: the run's name.
     """
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def parse(raw: bytes, where: str) -> Line:
-    """A line of a ledger file.
-
-    `raw`: the line as it stands in the file. `where`: file and line number, for the error.
-    """
-    try:
-        fields = json.loads(raw)
-        if fields["version"] != VERSION:
-            raise LedgerError(f"{where} has version {fields['version']}; this kinfolk reads {VERSION}: update it")
-        return Line(**{**fields, "cost": Cost(**fields["cost"]), "rounds": tuple(fields["rounds"])})
-    except (KeyError, TypeError, ValueError) as error:
-        raise LedgerError(f"{where} is not a ledger line ({error}): restore the file from a copy") from error
+    own = [replace(line, members="") for line in lines if line.run == run]
+    return to_text(own, "", own[0].time if own else "")[2]
 
 
 def read_lines(path: Path) -> list[Line]:
-    """The lines of a ledger, without opening it for writing.
+    """The lines of a ledger, checked, without opening it for writing.
 
     `path`: the ledger's file.
     """
-    whole = path.read_bytes()
-    return [parse(raw, f"{path}:{n}") for n, raw in enumerate(whole[: whole.rfind(b"\n") + 1].splitlines(), 1)]
+    return list(read_ledger(path).lines)
+
+
+def read_ledger(path: Path) -> Content:
+    """All of a ledger, checked, without opening it for writing.
+
+    `path`: the ledger's file.
+    """
+    try:
+        return read(path.read_bytes(), path)
+    except OSError as error:
+        raise LedgerError(f"ledger {path} cannot be read: {error.strerror}") from error
 
 
 def _refuse_mixed_noise(lines: list[Line], new: Line) -> None:

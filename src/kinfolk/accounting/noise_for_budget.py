@@ -48,6 +48,11 @@ class Case:
         return Cost("gaussian", noise_multiplier, self.rate, self.relation, self.overflow, group=self.group)
 
     @property
+    def overflows(self) -> float:
+        """Probability that any sample with one of the group's units overflows."""
+        return self.overflow * self.uses * self.group
+
+    @property
     def evenly(self) -> float:
         """What to multiply noise by so that, without sampling, equal noise in all uses costs the same."""
         return math.sqrt(sum(u / f**2 for f, u in self.factors) / self.uses) if self.factors else 1.0
@@ -83,7 +88,7 @@ def noise_multipliers(cases: Sequence[Case]) -> list[float]:
 def _solve(case: Case, correction: float) -> tuple[float, float]:
     """The noise multiplier, and its ratio to the central-limit guess."""
     _check_budget(case)
-    left = case.delta - case.overflow * case.uses
+    left = case.delta - case.overflows
     if case.rate == 1 and not case.also:
         sigma = composition.plain_sigma(case.epsilon, left) * math.sqrt(case.uses) * case.evenly
         z = _round_up(_usable(sigma * composition.distance(case.cost(1.0)), case))
@@ -125,9 +130,9 @@ def _check_budget(case: Case) -> None:
         raise BudgetError(f"epsilon={case.epsilon} must be above 0; for no privacy at all use level 'none'")
     if not 0 < case.delta < 1:
         raise BudgetError(f"delta={case.delta} must lie between 0 and 1; a usual value is 1e-5")
-    if case.overflow * case.uses >= case.delta:
+    if case.overflows >= case.delta:
         raise BudgetError(
-            f"delta={case.delta:g} is used up by the chance that a batch overflows ({case.overflow * case.uses:.2g} "
+            f"delta={case.delta:g} is used up by the chance that a batch overflows ({case.overflows:.2g} "
             f"over {case.uses} uses): use a larger delta, or fewer steps"
         )
     chosen = composition.epsilon(case.also, case.delta)

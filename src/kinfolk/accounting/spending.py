@@ -7,6 +7,8 @@ from typing import TypedDict
 
 from kinfolk.accounting import composition
 from kinfolk.accounting.ledger import Line, read_lines
+from kinfolk.accounting.records import Content
+from kinfolk.accounting.standing import PROMISE
 
 
 class Spent(TypedDict):
@@ -21,6 +23,25 @@ class Spent(TypedDict):
     epsilon: float
     delta: float
     noise: str
+
+
+class Promised(TypedDict):
+    """What a run promised, and to how many parties."""
+
+    run: str
+    epsilon: float
+    delta: float
+    parties: int
+
+
+def promises(content: Content) -> list[Promised]:
+    """All promises that stand, by run and budget."""
+    return [
+        {"run": note.about["run"], "epsilon": epsilon, "delta": delta, "parties": len(parties)}
+        for note in content.notes
+        if note.note == PROMISE
+        for epsilon, delta, parties in note.about["budgets"]
+    ]
 
 
 def spending(path: Path, delta: float) -> list[Spent]:

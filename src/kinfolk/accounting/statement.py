@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict, cast
 
 import numpy as np
@@ -46,6 +47,16 @@ class PersonAccount(TypedDict):
     delta: float
 
 
+class PromiseRecord(TypedDict):
+    """Up to where in the owner's ledger the promise was checked, and what it rests on."""
+
+    records: int
+    head: str
+    rows: str
+    begun_anew: list[str]
+    disjoint: list[dict[str, str]]
+
+
 class Statement(TypedDict):
     """The statement as JSON."""
 
@@ -78,6 +89,22 @@ class Statement(TypedDict):
     outcome: NotRequired[str]
     study: NotRequired[str]
     accounts: NotRequired[str]
+    promise: NotRequired[PromiseRecord]
+
+
+@dataclass(frozen=True)
+class Book:
+    """An owner's ledger, as far as a public statement goes: what was promised, and up to where it was checked."""
+
+    promised: Mapping[str, float]
+    records: int
+    head: str
+    because: tuple[str, ...]
+    """Why the account was begun anew, each time."""
+    apart: tuple[tuple[str, str], ...]
+    """Data sets declared disjoint from this one, and why."""
+    identity: str
+    """How rows are known; empty: clients and rows by name."""
 
 
 def statement(
@@ -91,10 +118,13 @@ def statement(
     scaling: str,
     scaling_is_private: bool,
     other_accounts: bool = False,
+    book: Book | None = None,
 ) -> Statement:
     """The statement for the given ledger lines, all on one data set, unit and relation; `deltas`: every party's delta.
 
-    `other_accounts`: the ledger also holds lines on this data set that protect another unit or relation.
+    `other_accounts`: the ledger also holds lines on this data set that protect another unit or relation. `book`: of an
+    owner's ledger, which has checked every release that these units were in: the statement gives the promise then, and
+    what else they were in stays with the owner.
     """
     other_runs = len({line.run for line in lines}) > 1  # each chosen, perhaps, after seeing the one before
     parties: list[PartyAccount] = []
@@ -133,17 +163,40 @@ def statement(
     if level.level.server_pays:
         charges = composition.by_run((line.run, line.cost, line.uses) for line in lines)
         delta = next(iter(deltas.values()))
-        result["epsilon_if_participation_is_seen"] = composition.epsilon_if_coins_are_seen(charges, delta)
+        result["epsilon_if_participation_is_seen"] = composition.epsilon_if_coins_are_seen(
+            charges, delta, adaptive=other_runs
+        )
         result["not_covered"] += [
             "the aggregator, which sees each round's messages before noise is added",
             "a client's personal model, and predictions made with it for others: they may depend on all of its data",
         ]
     if other_accounts:
         result["not_covered"].append("releases on this data set that protect another unit: they have their own account")
+    if book is not None:
+        _add_promise(result, book)
     if not level.level.private:
         result["not_private"].append("training adds no noise")
         result["epsilon"] = None
     return result
+
+
+def _add_promise(result: Statement, book: Book) -> None:
+    for party in result["parties"]:
+        party["epsilon"] = book.promised.get(party["party"], party["epsilon"])
+    result["epsilon"] = max((party["epsilon"] for party in result["parties"]), default=0.0)
+    if "epsilon_if_participation_is_seen" in result:
+        seen = max(result["epsilon_if_participation_is_seen"], result["epsilon"])
+        result["epsilon_if_participation_is_seen"] = seen
+    if "person" in result:
+        dearest = sorted((party["epsilon"] for party in result["parties"]), reverse=True)
+        result["person"]["epsilon"] = float(sum(dearest[: result["tasks_per_person"]]))
+    result["promise"] = {
+        "records": book.records,
+        "head": book.head,
+        "rows": book.identity or "clients and their rows known by name",
+        "begun_anew": list(book.because),
+        "disjoint": [{"from": names, "because": why} for names, why in book.apart],
+    }
 
 
 def _people(level: PrivacyLevel, parties: Sequence[PartyAccount]) -> dict[str, object]:
@@ -167,6 +220,17 @@ def _counted(parties: Sequence[PartyAccount]) -> str:
     return ", ".join(f"{number} of kind {kind}" for kind, number in shown.items()) or "none"
 
 
+def _promise_text(promise: PromiseRecord) -> list[str]:
+    lines = [
+        f"This is a promise for life to every unit ({promise['rows']}): later releases from the same ledger are "
+        f"refused if they would break it. Checked up to record {promise['records']} of the owner's ledger "
+        f"({promise['head'][:16]})."
+    ]
+    lines += [f"The owner began this account anew: {why}." for why in promise["begun_anew"]]
+    lines += [f"Declared disjoint from {x['from']}: {x['because']}." for x in promise["disjoint"]]
+    return lines
+
+
 def text(result: Statement) -> str:
     """The statement in plain words."""
     if result["level"] == "none":
@@ -184,6 +248,8 @@ def text(result: Statement) -> str:
         f"Data set: {result['data']}. Noise from: {result['noise']}; sampling coins from a threefry generator with a "
         f"key from there. Accountant: {result['accountant']}.",
     ]
+    if "promise" in result:
+        lines += _promise_text(result["promise"])
     if "person" in result:
         joint = result["person"]
         lines.append(

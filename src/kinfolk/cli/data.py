@@ -75,11 +75,17 @@ def seeds_from(seed: int, seeds: int) -> range:
 
 
 def privacy_level(
-    level: str, epsilon: float | None, delta: float | None, clip: float, cohort: float | None
+    level: str,
+    epsilon: float | None,
+    delta: float | None,
+    clip: float,
+    cohort: float | None,
+    promise: float | None = None,
 ) -> PrivacyLevel:
     if level == "none":
         return PrivacyLevel(Level.NONE, cohort=cohort)
-    return PrivacyLevel(Level(level), 3.0 if epsilon is None else epsilon, delta, clip=clip, cohort=cohort)
+    spend = 3.0 if epsilon is None else epsilon
+    return PrivacyLevel(Level(level), spend, delta, promise, clip=clip, cohort=cohort)
 
 
 def table_choice(

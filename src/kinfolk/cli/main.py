@@ -20,11 +20,12 @@ from kinfolk.cli.attack import attack
 from kinfolk.cli.compare import compare
 from kinfolk.cli.data import schema
 from kinfolk.cli.deploy import deploy
+from kinfolk.cli.ledger import ledger_app
 from kinfolk.cli.output import VERSION, Delta, Epsilon, Json, console, emit
 from kinfolk.cli.plan_strength import strength as plan_strength
 from kinfolk.cli.predict import export, predict
 from kinfolk.cli.report import report
-from kinfolk.cli.runs import ledger, runs_app
+from kinfolk.cli.runs import runs_app
 from kinfolk.cli.train import train
 from kinfolk.cli.tune import tune
 from kinfolk.toml import ConfigError
@@ -41,7 +42,7 @@ app.command()(compare)
 app.command()(schema)
 app.command()(predict)
 app.command()(export)
-app.command()(ledger)
+app.add_typer(ledger_app, name="ledger")
 app.add_typer(runs_app, name="runs")
 app.command()(attack)
 app.command()(tune)

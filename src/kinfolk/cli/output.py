@@ -46,7 +46,8 @@ SchemaFile = Annotated[
     typer.Option("--schema", help="What the columns are (`kinfolk schema` drafts one); a release needs it."),
 ]
 SetName = Annotated[
-    str | None, typer.Option("--name", help="What its owner calls the data set: its ledger goes by this name.")
+    str | None,
+    typer.Option("--name", help="What its owner calls the data, in every file and year: releases add up by it."),
 ]
 RelationFile = Annotated[
     Path | None,

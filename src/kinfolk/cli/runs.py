@@ -1,4 +1,4 @@
-"""`kinfolk runs` (list, show, resume, export) and `kinfolk ledger`: what there is and what it has cost."""
+"""`kinfolk runs` (list, show, resume, export): what there is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from kinfolk import limits
 from kinfolk.cli.output import Json, bar, console, emit, private_numbers, result_row, show_results, spent
 
 if TYPE_CHECKING:
@@ -157,31 +156,3 @@ def run_tables(run: Run, with_private: bool) -> dict[str, Sequence[Mapping[str, 
                 for n, (loss, error) in enumerate(zip(row["loss"], row["error"], strict=True))
             ]
     return found
-
-
-def ledger(
-    path: Annotated[Path, typer.Argument(help="A ledger (.jsonl), or a run directory.")],
-    delta: Annotated[float | None, typer.Option(help="Default: 1e-5.")] = None,
-    as_json: Json = False,
-) -> None:
-    """What every party has spent, by data set and protected unit, read from a ledger."""
-    from kinfolk.accounting.ledger import SIMULATED, LedgerError
-    from kinfolk.accounting.spending import spending
-
-    limits.checked("delta", 1e-5 if delta is None else delta)
-    if path.is_dir():
-        path = path / "public" / "ledger.jsonl"
-    if not path.is_file():
-        raise LedgerError(f"{path} is not a ledger: give a .jsonl file or a run directory")
-    rows = spending(path, 1e-5 if delta is None else delta)
-    if as_json:
-        emit("ledger", {"ledger": str(path), "parties": rows})
-        return
-    table = Table("party", "data set", "protects", "runs", "releases", "epsilon", "delta", title=f"Ledger {path.name}")
-    for row in rows[:60]:
-        mark = " (simulated)" if row["noise"] == SIMULATED else ""
-        words = (row["party"], row["data"], f"one {row['unit']} ({row['relation']})", str(row["runs"]))
-        table.add_row(*map(escape, words), str(row["releases"]), f"{row['epsilon']:.4g}{mark}", f"{row['delta']:.2g}")
-    console.print(table)
-    if len(rows) > 60:
-        console.print(f"and {len(rows) - 60} more parties (all of them with --json)")

@@ -73,7 +73,15 @@ def train(
     seed: Seed = None,
     seeds: Annotated[int, typer.Option(help="Repetitions of a simulation, computed together.")] = 1,
     output: Output = Path("runs"),
-    ledger: Annotated[Path | None, typer.Option(help="The data set's ledger (release runs).")] = None,
+    ledger: Annotated[Path | None, typer.Option(help="The owner's ledger (release runs).")] = None,
+    promise: Annotated[
+        float | None,
+        typer.Option(help="Epsilon of all releases of these rows, ever, where more are to come; default --epsilon."),
+    ] = None,
+    disjoint_because: Annotated[
+        str | None,
+        typer.Option(help="Why nobody in these data is in other data of the ledger: asked once, for a new --name."),
+    ] = None,
     data_dir: DataDir = None,
     track: Annotated[
         list[str] | None,
@@ -110,7 +118,7 @@ def train(
         experiment = load(files[0])
         experiment = replace(experiment, data=in_directory(experiment.data, data_dir))
     else:
-        privacy = privacy_level(level, epsilon, delta, clip, cohort)
+        privacy = privacy_level(level, epsilon, delta, clip, cohort, promise)
         if files:
             from kinfolk.data.tables.encode import federation
 
@@ -119,7 +127,12 @@ def train(
             found = recipes.for_federation(federations[0], privacy, given)
             notes = [*rows.notes, *found.notes]
             if seed is None and level != "none":
-                notes.append(f"this is a release, charged to the ledger of data set {choice.name!r} (--name)")
+                if name is None and rows.schema.name is None:
+                    raise ConfigError(
+                        "name=None: a release needs the name that its owner gives these data in every file and year, "
+                        "because all its releases add up: give --name, or name in the schema"
+                    )
+                notes.append(f"this is a release, charged to its owner's ledger as data set {choice.name!r} (--name)")
         else:
             choice = in_directory(DataChoice(data, test_fraction=test_fraction), data_dir)
             if method == "auto" and ":" not in data:
@@ -138,7 +151,15 @@ def train(
         )
     tell(notes, as_json)
     with bar(as_json, experiment.name, experiment.seed is not None) as progress:
-        run = loop.run(experiment, output, ledger=ledger, progress=progress, data=federations, track=track or ())
+        run = loop.run(
+            experiment,
+            output,
+            ledger=ledger,
+            progress=progress,
+            data=federations,
+            track=track or (),
+            disjoint_because=disjoint_because,
+        )
     show_results("train", [result_row(run)], as_json, **({"notes": notes} if notes else {}))
 
 

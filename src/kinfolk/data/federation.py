@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from kinfolk import limits
+from kinfolk.data.identity import Identity
 from kinfolk.types import Rows, Tree
 
 RowsOf = Callable[[np.ndarray], tuple[Tree, Tree]]
@@ -171,6 +172,10 @@ class Federation:
     """How raw rows became arrays (a schema as TOML), so that new rows can be treated alike; empty: unknown."""
     guesses: tuple[str, ...] = ()
     """Columns whose bounds, values or kinds were guessed from all clients' rows: never in a release."""
+    grouping: str = "clients"
+    """What makes a client: the column's name, or `file`. Names of clients mean the same only within one grouping."""
+    identity: Identity | None = None
+    """What its rows are known by in other tables and other years, as declared by their owner."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -205,6 +210,8 @@ def from_rows(
     classes: int = 0,
     scaling: str = "none",
     scaling_is_private: bool = True,
+    row_ids: Sequence[object] | np.ndarray | None = None,
+    person_ids: Sequence[object] | np.ndarray | None = None,
 ) -> Federation:
     """A federation from a table: rows of all clients, split into training and test rows.
 
@@ -216,7 +223,8 @@ def from_rows(
     add up. `outcome`: `number` (regression), `binary` (labels 0 and 1) or `classes`. `classes`: how many classes there
     are, where the outcome is `classes`. `scaling`: how features were scaled, in words; repeated in the privacy
     statement. `scaling_is_private`: False if scaling looked at data; every statement then says so, and a release at
-    example level is refused.
+    example level is refused. `row_ids` or `person_ids`: what a record, or a person, is known by in every table and
+    year, one value per row; accounts then follow them, whatever tables and clients are called.
     """
     x = {name: np.asarray(part) for name, part in x.items()} if isinstance(x, dict) else np.asarray(x)
     y, clients = np.asarray(y), np.asarray(clients)
@@ -246,6 +254,7 @@ def from_rows(
             )
         parts.append((str(client), *split))
     parts.sort(key=lambda part: (len(part[1]), part[0]))
+    own = [np.concatenate(part[1:]) for part in parts]
     return Federation(
         name=name,
         ids=tuple(part[0] for part in parts),
@@ -255,7 +264,29 @@ def from_rows(
         classes=classes,
         scaling=scaling,
         scaling_is_private=scaling_is_private,
+        identity=_identity(row_ids, person_ids, own, len(y)),
     )
+
+
+def _identity(
+    row_ids: Sequence[object] | np.ndarray | None,
+    person_ids: Sequence[object] | np.ndarray | None,
+    own: Sequence[np.ndarray],
+    rows: int,
+) -> Identity | None:
+    """Declared identities of each client's rows."""
+    if row_ids is None and person_ids is None:
+        return None
+    if row_ids is not None and person_ids is not None:
+        raise DataError("row_ids and person_ids are both given: give the one that accounts are to follow")
+    kind = "row" if person_ids is None else "person"
+    values = np.asarray(row_ids if person_ids is None else person_ids)
+    if values.shape != (rows,):
+        raise DataError(f"{kind}_ids has shape {values.shape}, and there are {rows} rows: give one value per row")
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise DataError(f"{kind}_ids holds NaN or infinity: every row needs an identity, or leave {kind}_ids out")
+    text = values.astype(str)
+    return Identity(kind, f"{kind}_ids", tuple(text[places] for places in own))
 
 
 def _test_rows(test: Sequence[bool] | Sequence[int] | np.ndarray, test_fraction: float | None, rows: int) -> np.ndarray:

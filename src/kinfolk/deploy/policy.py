@@ -32,6 +32,12 @@ class Columns:
     data."""
     schema: str | None = None
     """A schema as for `kinfolk train`, relative to the policy file: for categories, yes or no, and gaps."""
+    row: str | None = None
+    """The column that a record is known by in every table and year, where the account is to follow it."""
+    person: str | None = None
+    """Or the column that a person is known by."""
+    disjoint_because: str | None = None
+    """Why nobody in this table is in any other data of the ledger; asked for once, where the name is new in it."""
 
     def __post_init__(self) -> None:
         if (self.schema is None) == (not self.target):
@@ -64,7 +70,10 @@ class Policy:
     runs: int = 1
     """The most runs that are served; each is charged to the same budget."""
     state: str = "state"
-    """Where ledger, personal states and what was sent are kept, relative to the policy file."""
+    """Where personal states and what was sent are kept, relative to the policy file."""
+    ledger: str | None = None
+    """The ledger of the silo's owner, relative to the policy file: one for all studies and all tables. None: that of
+    whoever uses this computer (`kinfolk ledger show`)."""
     largest_value: float = 1e6
     """A shared state with a larger value is refused."""
     answer_every: float = 1.0

@@ -124,7 +124,12 @@ def write_demo(folder: Path, hosts: Sequence[str], port: int, rounds: int = 20) 
     study = demo_study(rounds)
     bounds = {"age": (18.0, 100.0), "pressure": (80.0, 220.0), "sugar": (0.0, 1.0)}
     policies = [
-        policy_for(study, client, data=Columns("data.csv", f"{client}'s patients", TARGET, dict(bounds)))
+        policy_for(
+            study,
+            client,
+            data=Columns("data.csv", f"{client}'s patients", TARGET, dict(bounds)),
+            ledger="ledger.jsonl",  # three owners on one computer
+        )
         for client in study.roster.clients
     ]
     write_federation(folder, study, policies, hosts, port)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from kinfolk.accounting.owner import default_ledger
 from kinfolk.deploy.flower_processes import Command, carrier, running, supernode, write_node_secret
 from kinfolk.deploy.local_socket import door_of, open_door, serve
 from kinfolk.deploy.policy import read_policy
@@ -24,12 +25,21 @@ RESTART = 3.0
 def read_silo(folder: Path) -> Program:
     """The silo in a folder with study, experiment and policy, checked and ready; its table is read here."""
     study, policy = read_study(folder), read_policy(folder / POLICY_FILE)
-    return prepare_silo(study, policy, read_table(folder, policy.data, study.roster))
+    rows, identity = read_table(folder, policy.data, study.roster)
+    return prepare_silo(study, policy, rows, identity)
 
 
 def state_of(folder: Path) -> Path:
-    """Where a silo keeps its ledger, its personal state and what it sent."""
+    """Where a silo keeps its personal state and what it sent."""
     return folder.absolute() / read_policy(folder / POLICY_FILE).state
+
+
+def ledger_of(folder: Path) -> Path:
+    """The ledger that a silo charges: its owner's, or in a test its own."""
+    policy = read_policy(folder / POLICY_FILE)
+    if policy.test_keys:
+        return state_of(folder) / "ledger.jsonl"
+    return default_ledger() if policy.ledger is None else folder.absolute() / policy.ledger
 
 
 def run_worker(folder: Path, door: Path | None = None) -> None:
@@ -53,7 +63,7 @@ def run_silo(folder: Path, address: str, port: int, door: Path | None = None) ->
 def opened(folder: Path, door: Path | None = None) -> Iterator[tuple[Worker, socket.socket]]:
     """A silo's worker, compiled, and its open door."""
     program = read_silo(folder)
-    with Worker(program, state_of(folder)) as worker:
+    with Worker(program, state_of(folder), ledger_of(folder)) as worker:
         warm_up(program)
         with open_door(door or door_of(worker.folder)) as listener:
             yield worker, listener

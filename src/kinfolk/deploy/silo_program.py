@@ -12,6 +12,8 @@ import numpy as np
 from kinfolk import trees
 from kinfolk.accounting.account import Account
 from kinfolk.accounting.calibrate import Population, Uses, calibrated, check_deltas
+from kinfolk.accounting.members import ALONE, Source
+from kinfolk.data.identity import Identity
 from kinfolk.deploy.policy import Policy, require_compatible
 from kinfolk.deploy.round_account import NOTHING_TO_CHECK, as_compiled, checked_phase, round_meter
 from kinfolk.deploy.study import Study
@@ -136,7 +138,7 @@ def _steps(policy: Policy, size: int) -> int:
     return int(local_steps(np.array([size]), policy.training.batch_size, policy.training.epochs)[0])
 
 
-def prepare_silo(study: Study, policy: Policy, rows: Rows) -> Program:
+def prepare_silo(study: Study, policy: Policy, rows: Rows, identity: Identity | None = None) -> Program:
     """Checks the policy, counts releases on the program, calibrates the noise to them and checks the flow."""
     require_compatible(policy, study)
     size, own = int(rows.mask.shape[0]), policy.training
@@ -146,8 +148,10 @@ def prepare_silo(study: Study, policy: Policy, rows: Rows) -> Program:
     who = Population((policy.client,), np.array([size]), own.batch_size, weights, own.batches == "shuffled")
     rounds = min(policy.rounds, study.experiment.rounds)
     terms, uses = calibrated(privacy, who, lambda draft: _count(study, policy, _one(draft).own, rounds, size))
+    own_table = policy.data
+    source = Source(own_table.name, ALONE, (ALONE,), (size,), identity, own_table.disjoint_because)
     account = Account(
-        privacy, policy.data.name, (policy.client,), (size,), _one(terms), uses, released=not policy.test_keys
+        privacy, own_table.name, (policy.client,), (size,), _one(terms), uses, not policy.test_keys, source
     )
     program = Program(study, policy, rows, account, ())
     return replace(program, checks=tuple(_check(program, phase) for phase in range(len(study.algorithms))))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from kinfolk.data.federation import DataError
+from kinfolk.data.identity import Identity
 from kinfolk.data.tables import schema as schemas
-from kinfolk.data.tables.encode import encode, targets
+from kinfolk.data.tables.encode import encode, identities, targets
 from kinfolk.data.tables.read import TableFile, numbers, read, require_column
 from kinfolk.data.tables.schema import Column, Schema, SchemaError
 from kinfolk.deploy.policy import Columns
@@ -16,8 +18,8 @@ from kinfolk.deploy.study import Roster
 from kinfolk.types import Rows
 
 
-def read_table(folder: Path, columns: Columns, roster: Roster) -> Rows:
-    """All rows of the table; every value between -1 and 1, by declared bounds.
+def read_table(folder: Path, columns: Columns, roster: Roster) -> tuple[Rows, Identity | None]:
+    """All rows of the table, every value between -1 and 1, by declared bounds; and what they are known by.
 
     A column that is not there, or a value that is not as declared, is an error, before anything was sent to anybody.
     """
@@ -31,7 +33,12 @@ def read_table(folder: Path, columns: Columns, roster: Roster) -> Rows:
     if notes:
         raise DataError(f"{notes[0]}: correct the table, or the schema")
     y, known = targets(schema, file)
-    return Rows(x[known], y[known], np.ones(int(known.sum()), bool))
+    rows = Rows(x[known], y[known], np.ones(int(known.sum()), bool))
+    schema = replace(schema, row=schema.row or columns.row, person=schema.person or columns.person)
+    column = schema.row or schema.person
+    if column is None:
+        return rows, None
+    return rows, Identity("row" if schema.row else "person", column, (identities(schema, file)[known],))
 
 
 def schema_of(folder: Path, columns: Columns, roster: Roster) -> Schema:

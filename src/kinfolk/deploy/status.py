@@ -14,7 +14,7 @@ from kinfolk.accounting.statement import statement
 from kinfolk.deploy.policy import read_policy
 from kinfolk.deploy.scaffold import POLICY_FILE
 from kinfolk.deploy.server import last_run
-from kinfolk.deploy.silo import state_of
+from kinfolk.deploy.silo import ledger_of, state_of
 from kinfolk.deploy.silo_table import read_table
 from kinfolk.deploy.study import read_study
 from kinfolk.privacy.levels import FEDERATION, PrivacyLevel
@@ -28,7 +28,7 @@ def status(folder: Path) -> dict[str, Any]:
 def silo_status(folder: Path) -> dict[str, Any]:
     """Rounds served, requests refused, and the silo's own account. For the silo's owner, not for others."""
     policy, study, state = read_policy(folder / POLICY_FILE), read_study(folder), state_of(folder)
-    rows = read_table(folder, policy.data, study.roster)
+    rows, _ = read_table(folder, policy.data, study.roster)
     _, delta = budget_of(policy.privacy, policy.client, int(rows.mask.shape[0]))
     log = state / "log.jsonl"
     notes = [json.loads(line)["what"] for line in log.read_text().splitlines()] if log.exists() else []
@@ -40,7 +40,7 @@ def silo_status(folder: Path) -> dict[str, Any]:
         "rounds_of_policy": min(policy.rounds, study.experiment.rounds),
         "refused": sum(note.startswith(("refused", "failed")) for note in notes),
         "budget": policy.privacy.epsilon,
-        **_account(state / "ledger.jsonl", policy.privacy, policy.client, policy.data.name, delta),
+        **_account(ledger_of(folder), policy.privacy, policy.client, policy.data.name, delta),
     }
 
 

@@ -9,6 +9,7 @@ store, answer. What was stored is sent again when asked for again; it is never c
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from kinfolk.accounting import locks, owner
 from kinfolk.accounting.ledger import Ledger, LedgerError
 from kinfolk.accounting.statement import text
 from kinfolk.deploy import silo_state
@@ -36,18 +38,31 @@ class Refused(Exception):
 class Worker:
     """A silo's data, program, ledger and state. Use it as a context manager; one request at a time."""
 
-    def __init__(self, program: Program, folder: Path) -> None:
+    def __init__(self, program: Program, folder: Path, ledger: Path | None = None) -> None:
         self.program = program
         self.folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / "runs").mkdir(exist_ok=True)
-        self.ledger = Ledger(folder / "ledger.jsonl")
+        self._stack = ExitStack()
+        with ExitStack() as stack:
+            stack.enter_context(locks.alone(folder / "running", f"silo folder {folder}"))
+            self.ledger = stack.enter_context(self._opened(folder / "ledger.jsonl", ledger))
+            self._stack = stack.pop_all()
+
+    def _opened(self, own: Path, given: Path | None) -> Ledger:
+        """The owner's ledger; tests have one in the silo's own folder, as all had before owners had one."""
+        if not self.program.account.released:
+            return Ledger(own)
+        ledger = owner.open_owned(given or own)
+        if given is not None and given.absolute() != own.absolute() and own.exists():
+            owner.import_lines(ledger, own)
+        return ledger
 
     def __enter__(self) -> Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.ledger.__exit__(None, None, None)
+        self._stack.close()
 
     @property
     def longest_request(self) -> int:
@@ -132,7 +147,7 @@ class Worker:
         own = silo_state.after_round(program, silo_state.before(program, folder, phase, entry), number - 1, shared)
         account, this = program.account, range(number, number + 1)
         account.require_charged(self.ledger, run, [range(n, n + 1) for n in silo_state.served(folder)])
-        account.require(self.ledger, run, [this])
+        account.require(self.ledger, run, [this if last is not None else range(number, program.rounds)])
         account.charge(self.ledger, run, this)
         before = program.meter(number, own.uses, own.draws)
         message, personal, meter = program.compute(number, shared, own.personal, before)

@@ -135,6 +135,9 @@ class PrivacyLevel:
     epsilon: float | None = None
     delta: float | None = None
     """Default: min(1e-5, n^-1.1), n the number of protected units."""
+    promise: float | None = None
+    """The most that all releases of the same units may ever reach together, for data that will be released again;
+    default epsilon. The statement gives this number, and later releases are refused that would break it."""
     noise_multiplier: float | None = None
     """Noise standard deviation divided by the clip norm."""
     clip: float = 1.0
@@ -174,6 +177,10 @@ class PrivacyLevel:
     def __post_init__(self) -> None:
         object.__setattr__(self, "level", Level(self.level))
         limits.settle(self)
+        if self.promise is not None and not (self.epsilon or 0) <= self.promise:
+            raise ValueError(
+                f"promise={self.promise:g} is below epsilon={self.epsilon}: promise at least what is spent"
+            )
         if self.relation not in RELATIONS:
             raise ValueError(f"relation={self.relation!r} is not one of {RELATIONS}")
         if not self.level.private:

@@ -42,7 +42,9 @@ class Cost:
     covers: int = 1
     """How many uses in one run are paid for together: with correlated noise, all of them, by the first."""
     group: int = 1
-    """In how many units one protected person may be: it moves a sum that many times as far."""
+    """How many units of the draw lie wholly inside the one that is protected: its own, a person's several."""
+    parts: int = 0
+    """How many of them it covers only in part: their contributions do not vanish with it, they become others."""
 
 
 @trees.register

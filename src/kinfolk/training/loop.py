@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,8 +13,9 @@ from typing import NoReturn
 import jax
 import jax.numpy as jnp
 
-from kinfolk.accounting.account import Preparation
-from kinfolk.accounting.ledger import Ledger, LedgerError
+from kinfolk.accounting import locks, owner
+from kinfolk.accounting.account import Account, Preparation
+from kinfolk.accounting.ledger import Ledger, LedgerError, extract
 from kinfolk.accounting.statement import text
 from kinfolk.engines import resident
 from kinfolk.engines.client_store import StoreError
@@ -49,20 +49,22 @@ def run(
     model: Model | None = None,
     progress: Progress | None = None,
     track: Sequence[str] = (),
+    disjoint_because: str | None = None,
 ) -> Run:
-    """Trains, and returns the run directory. Without a seed this is a release, charged to the data set's ledger.
+    """Trains, and returns the run directory. Without a seed this is a release, charged to its owner's ledger.
 
     `output`: where the run directory goes. `ledger`: the file that is charged; None: the run's own for a simulation,
-    the data set's for a release. `data`: a `Federation` (or one per seed) and `model`: a `Model`, where they are
+    its owner's for a release. `data`: a `Federation` (or one per seed) and `model`: a `Model`, where they are
     objects and not what the experiment names; they are checked like everything else, and `resume` needs them again.
     `progress` is called after every chunk of rounds. `track`: where numbers go while it trains, besides the run
     directory (see `tracking`).
 
-    `experiment`: all settings.
+    `experiment`: all settings. `disjoint_because`: why nobody in the data is in any other data set of the ledger; asked
+    for once, by the first release under a new name, and quoted in statements.
     """
     tracking.check(track)
     inputs.check_given(experiment, data, model)
-    job = prepare(inputs.in_words(experiment, data, model), data, model)
+    job = prepare(inputs.in_words(experiment, data, model), data, model).disjoint(disjoint_because)
     refuse_bad_release(job)
     where = run_directory.create(output, job.experiment)
     _write_encoding(job, where)
@@ -136,12 +138,10 @@ def identity(where: Run) -> dict[str, str]:
 
 
 def default_ledger(job: Job, where: Run) -> Path:
-    """A simulation's ledger is its own. A release is charged to its data set's: the same, wherever runs are kept."""
+    """A simulation's ledger is its own. A release is charged to its owner's: one, wherever runs are kept."""
     if job.experiment.seed is not None:
         return where.public / "ledger.jsonl"
-    named = os.environ.get("KINFOLK_LEDGERS")
-    folder = Path(named) if named else Path.home() / ".local" / "share" / "kinfolk" / "ledgers"
-    return folder / f"{job.federations[0].name}.jsonl"
+    return owner.default_ledger()
 
 
 def refuse_bad_release(job: Job) -> None:
@@ -149,6 +149,11 @@ def refuse_bad_release(job: Job) -> None:
     level, data = job.experiment.privacy, job.federations[0]
     if job.experiment.seed is not None or not level.level.private:
         return
+    if job.experiment.data.given and data.name == "data":
+        raise PrivacyError(
+            "name='data' is nobody's name: a release needs the name that its owner gives the data in every table and "
+            "year (name= of from_rows, data= of an estimator), because all its releases add up"
+        )
     if data.guesses:
         raise PrivacyError(
             f"these columns of data {data.name!r} were guessed from its rows, which no account covers: "
@@ -173,7 +178,12 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None, trac
     if account.released:
         job = checked_for_release(job, chunk_rounds(job))
     job.require_checked()
-    with Ledger(ledger_path) as ledger, tracking.tracking(track, job.experiment, where.private) as log:
+    opened = owner.open_owned if account.released else Ledger
+    with (
+        locks.alone(where.private / "running", f"run {where.name}"),
+        opened(ledger_path) as ledger,
+        tracking.tracking(track, job.experiment, where.private) as log,
+    ):
         state, done, phase = backend.start(job, where)
         if account.released:
             behind = [chunk.rounds for chunk in chunks_of(job, 0) if chunk.end <= done]
@@ -284,6 +294,21 @@ def _write_down(job: Job, where: Run, described: list[dict[str, object]]) -> Non
         run_directory.append_json(folder / "strengths.jsonl", record)
 
 
+def _account_of_rows(account: Account, ledger: Ledger, run: str) -> dict[str, object]:
+    """What the units of this release have lost in all releases of the ledger: for the eyes of their owner."""
+    worst = account.standing(ledger, run)
+    return {
+        "version": 1,
+        "ledger": str(ledger.path),
+        "records": len(ledger),
+        "head": ledger.head,
+        "worst": {
+            party: {"epsilon": found.epsilon, "delta": found.delta, "releases": list(found.releases)}
+            for party, found in worst.items()
+        },
+    }
+
+
 def finish(job: Job, where: Run, ledger: Ledger, state: Tree, phase: int, done: int) -> None:
     """Writes models, per-client results and the privacy statement."""
     account, backend = job.account, backend_of(job)
@@ -308,7 +333,8 @@ def finish(job: Job, where: Run, ledger: Ledger, state: Tree, phase: int, done: 
     result.update({"run": where.name, "rounds": done, "ledger": ledger.path.name})
     result.update({"clients": len(job.ids), "outcome": data.outcome})
     if account.released:
-        shutil.copyfile(ledger.path, where.public / "ledger.jsonl")
+        run_directory.write_bytes(where.public / "ledger.jsonl", extract(ledger.lines, where.name))
+        run_directory.write_json(where.private / "account.json", _account_of_rows(account, ledger, where.name))
     run_directory.write_text(where.public / "statement.txt", text(result))
     run_directory.write_json(where.public / "statement.json", result)
     backend.tidy(state)

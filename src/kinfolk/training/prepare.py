@@ -15,6 +15,7 @@ import numpy as np
 from kinfolk import limits, trees
 from kinfolk.accounting.account import Account
 from kinfolk.accounting.calibrate import Population, Uses, calibrated
+from kinfolk.accounting.members import Source
 from kinfolk.algorithms.registry import REGISTRY, resolve
 from kinfolk.batching import loop_lengths
 from kinfolk.data.federation import Federation
@@ -68,6 +69,13 @@ class Job:
     def with_terms(self, terms: Terms) -> Job:
         """The same job with other terms at its gates."""
         return dataclasses.replace(self, account=dataclasses.replace(self.account, terms=terms))
+
+    def disjoint(self, because: str | None) -> Job:
+        """The same job, whose owner says why nobody in its data is in any other."""
+        if because is None or self.account.source is None:
+            return self
+        source = dataclasses.replace(self.account.source, disjoint_because=because)
+        return dataclasses.replace(self, account=dataclasses.replace(self.account, source=source))
 
     def require_checked(self) -> None:
         """Refuses a program that leaks, or makes more releases than were counted on it."""
@@ -131,7 +139,7 @@ def prepare(
             clients, weights=jnp.tile(precision_weights(terms, sizes, clients), (len(federations), 1))
         )
     parties, units = level.level.parties(data.ids), tuple(level.level.units(sizes))
-    account = Account(level, data.name, parties, units, terms, uses, released=experiment.seed is None)
+    account = Account(level, data.name, parties, units, terms, uses, experiment.seed is None, source_of(data))
     checks = tuple(check_job(plan, algorithm, terms, clients) for algorithm in algorithms)
     return Job(
         experiment=experiment,
@@ -144,6 +152,14 @@ def prepare(
         checks=checks,
         afterwards=afterwards,
     )
+
+
+def source_of(data: Federation) -> Source:
+    """Whose rows a federation holds, for its account."""
+    sizes = np.asarray(data.train.sizes)
+    if data.test is not data.train:
+        sizes = sizes + np.asarray(data.test.sizes)
+    return Source(data.name, data.grouping, data.ids, tuple(map(int, sizes)), data.identity)
 
 
 def _check_phases(model: Model, experiment: Experiment, algorithms: tuple[Algorithm, ...]) -> None:

@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import platform
 import re
 import secrets
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,7 +23,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kinfolk.accounting.ledger import sync_directory
+from kinfolk.files import write_whole
 from kinfolk.toml import to_toml
 from kinfolk.training.experiment import Experiment, load
 from kinfolk.types import Tree
@@ -205,18 +203,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Writes a file whole or not at all, and returns when it is on disk."""
     _require_listed(path)
     with writing(path):
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
-        sync_directory(path.parent)
+        write_whole(path, content)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -54,6 +54,8 @@ class Encoded:
     y: np.ndarray
     ids: np.ndarray
     notes: tuple[str, ...]
+    identities: np.ndarray | None = None
+    """What each row is known by, where the schema declares it."""
 
 
 def understand(choice: DataChoice) -> Tables:
@@ -228,14 +230,29 @@ def encoded(tables: Tables) -> Encoded:
         x, more = encode(schema, file)
         y, known = targets(schema, file)
         ids = client_ids(file, schema.client, len(tables.files) > 1).to_numpy()
+        who = identities(schema, file)
         notes += more
         if not known.all():
             notes.append(f"{file.path.name}: {int((~known).sum())} row(s) without a target were left out")
-            x, y, ids = x[known], y[known], ids[known]
-        parts.append((x, y, ids))
-    x, y, ids = (np.concatenate(values) for values in zip(*parts, strict=True))
+            x, y, ids, who = x[known], y[known], ids[known], who[known]
+        parts.append((x, y, ids, who))
+    x, y, ids, who = (np.concatenate(values) for values in zip(*parts, strict=True))
     notes += one_class_only(schema, y, ids)
-    return Encoded(schema, x, y, ids.astype(str), tuple(notes))
+    declared = schema.row or schema.person
+    return Encoded(schema, x, y, ids.astype(str), tuple(notes), who if declared else None)
+
+
+def identities(schema: Schema, file: TableFile) -> np.ndarray:
+    """What the rows of a file are known by; nothing, where the schema does not say."""
+    column = schema.row or schema.person
+    if column is None:
+        return np.full(file.frame.height, "")
+    require_column(file, column, "row" if schema.row else "person")
+    found = canonical(file.frame[column])
+    if found.null_count():
+        row = int(found.is_null().arg_max() or 0)
+        raise DataError(f"column {column!r} says which record or person it is, and is empty in {file.row(row)}")
+    return found.to_numpy().astype(str)
 
 
 def federation(rows: Encoded, choice: DataChoice, seed: int) -> Federation:
@@ -253,8 +270,12 @@ def federation(rows: Encoded, choice: DataChoice, seed: int) -> Federation:
         classes=0 if schema.target.kind == "number" else len(schema.target.classes),
         scaling=GUESSED if guesses else BOUNDS,
         scaling_is_private=not guesses,
+        row_ids=rows.identities if schema.row else None,
+        person_ids=rows.identities if schema.person else None,
     )
-    return replace(found, encoding=schemas.to_toml(schema), guesses=guesses)
+    identity = found.identity and replace(found.identity, column=schema.row or schema.person or "")
+    grouping = "file" if schema.client is None else f"column {schema.client}"
+    return replace(found, encoding=schemas.to_toml(schema), guesses=guesses, grouping=grouping, identity=identity)
 
 
 def one_class_only(schema: Schema, y: np.ndarray, ids: np.ndarray) -> list[str]:

@@ -89,10 +89,17 @@ class Schema:
     client: str | None = None
     """The column that says whose row it is; None: every file is one client."""
     name: str | None = None
-    """What the owner calls the data set: its ledger goes by this name."""
+    """What the owner calls the data set, in all its tables and years: its releases add up under this name."""
+    row: str | None = None
+    """The column that a record is known by in every table and year (a visit's number)."""
+    person: str | None = None
+    """Or the column that a person is known by (a patient's number): all rows with one value are one person's."""
 
     def __post_init__(self) -> None:
         names = [column.name for column in (self.target, *self.columns)] + ([self.client] if self.client else [])
+        if self.row and self.person:
+            raise SchemaError(f"row={self.row!r} and person={self.person!r}: name the one that accounts are to follow")
+        names += [name for name in (self.row, self.person) if name and name != self.client]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise SchemaError(f"column {twice[0]!r} is declared twice")

@@ -1,0 +1,155 @@
+"""Who was in a release: its clients, and whose rows they hold, by tokens that only the owner's key can make.
+
+Where rows have no declared identity a client is known by its name within one data set and one way of grouping, and a
+row as a row of its client; across groupings, or data sets that were not declared disjoint, anybody may be anybody.
+
+>>> label("  Graz 0"), label("3.0"), label("ＧＲＡＺ  0")
+('graz 0', '3', 'graz 0')
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from kinfolk.accounting.records import LedgerError
+from kinfolk.data.identity import Identity
+
+VERSION = "kinfolk 1"
+NOBODY = np.empty(0, np.uint64)
+ALONE = "the whole table"
+"""The one client of a table that is a silo's own: whatever a study calls it."""
+
+
+def label(text: str) -> str:
+    """A name as everybody would say it: whatever its case, its spaces, its form of Unicode; 3.0 is 3."""
+    plain = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return re.sub(r"^([+-]?\d+)\.0+$", r"\1", plain)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Whose rows a run reads, as far as its account needs to know."""
+
+    data: str
+    """The data set's name, given by its owner."""
+    grouping: str
+    """What makes a client: a column, a file each, the whole table."""
+    clients: tuple[str, ...]
+    sizes: tuple[int, ...]
+    """All rows of each, test rows too: they belong to the client."""
+    identity: Identity | None = None
+    disjoint_because: str | None = None
+    """Why nobody in it is in any other data set of the ledger, in its owner's words."""
+
+    def members(self, level: str, key: bytes) -> Members:
+        """Who is in a release of it."""
+        found = members(self.data, level, self.grouping, self.clients, self.sizes, self.identity)
+        return with_tokens(found, self.clients, self.identity, key)
+
+
+@dataclass(frozen=True)
+class Members:
+    """The units of a release."""
+
+    data: str
+    """The data set's name, given by its owner."""
+    level: str
+    """`example`: each client draws noise, its rows are units. `client`: one draw, the clients are its units."""
+    grouping: str
+    """What makes a client: a column, a file each, the whole table."""
+    clients: tuple[str, ...]
+    """Labels."""
+    sizes: tuple[int, ...]
+    """Rows of each."""
+    domain: str = ""
+    """What tokens are of, kind and column; empty: rows have no identity. Only tokens of one domain can be compared."""
+    tokens: np.ndarray = field(default_factory=lambda: NOBODY, compare=False)
+    """One for each row, clients one after another."""
+
+    def __post_init__(self) -> None:
+        twice = sorted({name for name in self.clients if self.clients.count(name) > 1}) if self._doubled else []
+        if twice:
+            raise LedgerError(
+                f"two clients are both called {twice[0]!r} up to case, spaces and form: an account follows names, so "
+                "give them different ones"
+            )
+
+    @property
+    def _doubled(self) -> bool:
+        return len(set(self.clients)) < len(self.clients)
+
+    @property
+    def is_row_identity(self) -> bool:
+        """Whether tokens belong to single records, rather than to people with several."""
+        return self.domain.startswith("row:")
+
+    @cached_property
+    def owners(self) -> np.ndarray:
+        """For each token, the number of its client."""
+        return np.repeat(np.arange(len(self.clients)), self.sizes)
+
+    def tokens_of(self, client: int) -> np.ndarray:
+        """The tokens of one client's rows."""
+        ends = np.cumsum(self.sizes)
+        return self.tokens[ends[client] - self.sizes[client] : ends[client]]
+
+    def place(self, party: str) -> int:
+        """The number of the client that a ledger line calls `party`."""
+        return 0 if self.clients == (ALONE,) else self.clients.index(label(party))
+
+    def digest(self, key: bytes) -> str:
+        """What ledger lines call it: equal for equal content, and for the owner of the key only."""
+        head = json.dumps([VERSION, self.data, self.level, self.grouping, self.clients, self.sizes, self.domain])
+        return hmac.digest(key, b"members\0" + head.encode() + b"\0" + self.tokens.tobytes(), "sha256").hex()
+
+
+def tokens(key: bytes, domain: str, values: Iterable[str]) -> np.ndarray:
+    """Tokens of rows' identities: equal for equal values, and meaningless without the key.
+
+    64 bits of HMAC-SHA256, so that among ten million rows two that differ are taken for one with a chance of 3e-6, and
+    then the account is too large.
+    """
+    prefix = hmac.new(key, f"{VERSION}\0token\0{domain}\0".encode(), hashlib.sha256)
+    known: dict[str, bytes] = {}
+    out = bytearray()
+    for value in values:
+        digest = known.get(value)
+        if digest is None:
+            mac = prefix.copy()
+            mac.update(label(value).encode())
+            digest = known[value] = mac.digest()[:8]
+        out += digest
+    return np.frombuffer(bytes(out), np.uint64)
+
+
+def members(
+    data: str, level: str, grouping: str, clients: Sequence[str], sizes: Sequence[int], identity: Identity | None = None
+) -> Members:
+    """Who is in a release, in an order that depends on names alone; `with_tokens` adds rows, where they are known."""
+    domain = "" if identity is None else f"{identity.kind}:{label(identity.column)}"
+    order = sorted(range(len(clients)), key=lambda k: label(clients[k]))
+    labels, counts = tuple(label(clients[k]) for k in order), tuple(int(sizes[k]) for k in order)
+    return Members(label(data), level, label(grouping), labels, counts, domain)
+
+
+def with_tokens(found: Members, clients: Sequence[str], identity: Identity | None, key: bytes) -> Members:
+    """With a token for each row, sorted within a client: the order of a table says nothing.
+
+    `clients`: in the order of the identity's values.
+    """
+    if identity is None:
+        return found
+    of = {label(name): values for name, values in zip(clients, identity.values, strict=True)}
+    if [len(of[name]) for name in found.clients] != list(found.sizes):
+        raise LedgerError(f"identity {identity.column!r} has other rows than the data: give one value per row")
+    every = [np.sort(tokens(key, found.domain, map(str, of[name].tolist()))) for name in found.clients]
+    return replace(found, tokens=np.concatenate(every) if every else NOBODY)

@@ -1,0 +1,179 @@
+"""How a protected unit lies in a release: in which draws of noise, in how many units wholly, in how many partly.
+
+The rule: inside one draw a unit U moves the sum once for every unit of the draw that lies wholly in U, and twice for
+every one that it only shares rows with. `pairs.py` has what that costs. Here is the counting:
+
+* rows with tokens of the same domain are compared one by one;
+* without, a client is the client of the same name in the same data set and grouping, with all rows it ever had;
+* otherwise everything may overlap: a row is one row of the dearest client, a client meets as many units as sizes allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kinfolk.accounting.members import Members
+from kinfolk.privacy.levels import Level
+
+ANY = -1
+"""Instead of a client's number: whichever client's draws cost most."""
+Met = tuple[tuple[int, int, int], ...]
+"""Of one unit in one release: whose draw (a client's number, at client level 0), units wholly inside, partly inside."""
+
+
+Codes = tuple[np.ndarray, list[Met]]
+"""For each row a number, and what each number means."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """Data sets whose owner declared that nobody is in both, and what was worked out already."""
+
+    apart: frozenset[frozenset[str]] = frozenset()
+    known: dict[int, tuple[np.ndarray, Codes]] = field(default_factory=dict, compare=False)
+
+    def disjoint(self, first: str, second: str) -> bool:
+        """Whether nobody is in both."""
+        return first != second and frozenset((first, second)) in self.apart
+
+    def occurrences(self, release: Members) -> tuple[np.ndarray, Codes]:
+        """The release's tokens, sorted, each once, and how a row with each has lain in it."""
+        if id(release) not in self.known:
+            self.known[id(release)] = _occurrences(release)
+        return self.known[id(release)]
+
+
+def comparable(first: Members, second: Members) -> bool:
+    """Whether tokens tell which rows are in both."""
+    return bool(first.domain) and first.domain == second.domain
+
+
+def same_grouping(first: Members, second: Members) -> bool:
+    """Whether a client's name means the same in both."""
+    return (first.data, first.grouping) == (second.data, second.grouping)
+
+
+def of_rows(mine: Members, client: int, release: Members, names: Names) -> Codes:
+    """For each row of one of my clients how it lies in the release: numbers into a list of what they mean."""
+    count = mine.sizes[client]
+    if comparable(mine, release):
+        return _rows_by_tokens(mine.tokens_of(client), *names.occurrences(release))
+    if names.disjoint(mine.data, release.data):
+        return np.zeros(count, np.int64), [()]
+    where = ANY
+    if same_grouping(mine, release):
+        if mine.clients[client] not in release.clients:
+            return np.zeros(count, np.int64), [()]
+        where = release.place(mine.clients[client])
+    return np.zeros(count, np.int64), [_one_row(release, where)]
+
+
+def _one_row(release: Members, where: int) -> Met:
+    if release.level == Level.EXAMPLE:
+        return ((where, 1, 0),)
+    alone = where != ANY and release.sizes[where] == 1
+    return ((0, 1, 0),) if alone else ((0, 0, 1),)
+
+
+def _rows_by_tokens(own: np.ndarray, known: np.ndarray, meaning_of: Codes) -> Codes:
+    if not len(known):
+        return np.zeros(len(own), np.int64), [()]
+    place = np.minimum(np.searchsorted(known, own), len(known) - 1)
+    return np.where(known[place] == own, meaning_of[0][place] + 1, 0), [(), *meaning_of[1]]
+
+
+def _occurrences(release: Members) -> tuple[np.ndarray, Codes]:
+    """A person's row is at most one of the person's rows: the dearest one's, if they are at several clients."""
+    order = np.argsort(release.tokens, kind="stable")
+    owners = release.owners[order]
+    known, first, counts = np.unique(release.tokens[order], return_index=True, return_counts=True)
+    meanings: list[Met] = [_one_row(release, k) for k in (*range(len(release.clients)), ANY)]
+    if not len(known):
+        return known, (np.empty(0, np.int64), meanings)
+    if not release.is_row_identity:
+        lowest, highest = np.minimum.reduceat(owners, first), np.maximum.reduceat(owners, first)
+        return known, (np.where(lowest == highest, lowest, len(release.clients)), meanings)
+    codes = owners[first].astype(np.int64)
+    seen: dict[Met, int] = {}
+    for n in np.flatnonzero(counts > 1).tolist():
+        met = _several(release, owners[first[n] : first[n] + counts[n]].tolist())
+        if met not in seen:
+            seen[met] = len(meanings)
+            meanings.append(met)
+        codes[n] = seen[met]
+    return known, (codes, meanings)
+
+
+def _several(release: Members, whose: list[int]) -> Met:
+    """A record that was put into the release several times."""
+    if release.level == Level.EXAMPLE:
+        return tuple((k, whose.count(k), 0) for k in sorted(set(whose)))
+    alone = sum(whose.count(k) == release.sizes[k] for k in set(whose))
+    return ((0, alone, len(set(whose)) - alone),)
+
+
+def of_clients(history: Iterable[Members], mine: Members, release: Members, names: Names) -> list[Met]:
+    """For each of my clients how it lies in the release. `history`: all memberships, for rows a client had before."""
+    if comparable(mine, release):
+        return _clients_by_tokens(history, mine, release)
+    if names.disjoint(mine.data, release.data):
+        return [()] * len(mine.clients)
+    if same_grouping(mine, release):
+        return [_by_name(mine.clients[k], release) for k in range(len(mine.clients))]
+    return [_by_size(size, release) for size in mine.sizes]
+
+
+def _by_name(name: str, release: Members) -> Met:
+    if name not in release.clients:
+        return ()
+    where = release.place(name)
+    return ((where, release.sizes[where], 0),) if release.level == Level.EXAMPLE else ((0, 1, 0),)
+
+
+def _by_size(size: int, release: Members) -> Met:
+    if release.level == Level.EXAMPLE:
+        return tuple((k, min(size, there), 0) for k, there in enumerate(release.sizes))
+    large = sum(there > 1 for there in release.sizes)
+    partly = min(size, large)
+    return ((0, min(size - partly, len(release.sizes) - large), partly),)
+
+
+def _clients_by_tokens(history: Iterable[Members], mine: Members, release: Members) -> list[Met]:
+    known, clients = _ever(history, mine)
+    named = same_grouping(mine, release)
+    met: list[dict[int, int]] = [{} for _ in mine.clients]
+    if len(known):
+        first = np.searchsorted(known, release.tokens, "left")
+        last = np.searchsorted(known, release.tokens, "right")
+        for step in range(int((last - first).max(initial=0))):
+            hit = first + step < last
+            pairs = clients[(first + step)[hit]] * len(release.clients) + release.owners[hit]
+            for pair, count in zip(*np.unique(pairs, return_counts=True), strict=True):
+                met[pair // len(release.clients)][int(pair % len(release.clients))] = int(count)
+    return [_counted(mine, k, found, release, named) for k, found in enumerate(met)]
+
+
+def _ever(history: Iterable[Members], mine: Members) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens, sorted, and whose they are: of all rows that my clients ever had, each once for each of them."""
+    own, whose = [mine.tokens], [mine.owners]
+    for other in history:
+        if comparable(mine, other) and same_grouping(mine, other):
+            place = {name: k for k, name in enumerate(mine.clients)}
+            mapped = np.array([place.get(name, -1) for name in other.clients])[other.owners]
+            own.append(other.tokens[mapped >= 0])
+            whose.append(mapped[mapped >= 0])
+    both = np.unique(np.stack([np.concatenate(own), np.concatenate(whose).astype(np.uint64)], axis=1), axis=0)
+    return np.ascontiguousarray(both[:, 0]), both[:, 1].astype(np.int64)
+
+
+def _counted(mine: Members, k: int, found: dict[int, int], release: Members, named: bool) -> Met:
+    if release.level == Level.EXAMPLE:
+        return tuple((j, count, 0) for j, count in sorted(found.items()))
+    whole = sum(
+        (release.is_row_identity and count == release.sizes[j]) or (named and release.clients[j] == mine.clients[k])
+        for j, count in found.items()
+    )
+    return ((0, whole, len(found) - whole),) if found else ()

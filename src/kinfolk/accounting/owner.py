@@ -1,0 +1,181 @@
+"""One ledger per owner of data: a person's computer, a silo. Its key, its length and its memberships.
+
+The key is kept in another folder than the ledger (KINFOLK_KEYS), because together they are a dictionary of who was in
+which release. Beside the key stands how long the ledger was when it was last written, so that one that was cut, lost or
+restored from an old copy is noticed. Where anything shows that there was an account before, nothing is released until
+its owner says so: `kinfolk ledger open --new --because "..."`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kinfolk.accounting.ledger import Ledger, LedgerError, read_ledger
+from kinfolk.accounting.member_store import MemberStore
+from kinfolk.accounting.records import Content
+from kinfolk.files import write_whole
+
+OPENED, IMPORTED = "opened", "imported"
+"""Kinds of notes."""
+FILE = "ledger.jsonl"
+REMEDY = 'restore it from a copy; or, if it is lost, say so: kinfolk ledger open --new --because "..."'
+
+
+@dataclass(frozen=True)
+class Key:
+    """What is kept apart from the ledger."""
+
+    id: str
+    ledger: str
+    """Where the ledger was."""
+    key: str
+    """Of all tokens and digests, in hexadecimal."""
+    records: int = 0
+    """How long the ledger was when it was last written."""
+    head: str = ""
+    """The hash of its last record then."""
+
+
+def ledger_folder() -> Path:
+    """Where owners' ledgers are, unless told."""
+    named = os.environ.get("KINFOLK_LEDGERS")
+    return Path(named) if named else Path.home() / ".local" / "share" / "kinfolk" / "ledgers"
+
+
+def default_ledger() -> Path:
+    """The ledger of whoever uses this computer."""
+    return ledger_folder() / FILE
+
+
+def key_folder() -> Path:
+    """Where keys are: in another place than ledgers, so that one copy does not hold both."""
+    named = os.environ.get("KINFOLK_KEYS")
+    return Path(named) if named else Path.home() / ".config" / "kinfolk" / "keys"
+
+
+def open_owned(path: Path, wait: float = 10.0) -> Ledger:
+    """Opens an owner's ledger, the very first time by making it; refuses one that is not as it was left.
+
+    `path`: the ledger's file. `wait`: as for `Ledger`.
+    """
+    ledger = Ledger(path.absolute(), wait, hold=False)
+    try:
+        with ledger.turn():
+            _make_owned(ledger, list(_keys()))
+    except BaseException:
+        ledger.__exit__(None, None, None)
+        raise
+    return ledger
+
+
+def _make_owned(ledger: Ledger, keys: list[Key]) -> None:
+    """Finds or makes the ledger's key, compares its length, and sees that both are kept from now on."""
+    before = max((key.records for key in keys if key.ledger == str(ledger.path)), default=0)
+    if before and not len(ledger):
+        raise LedgerError(f"ledger {ledger.path} is gone, and its key says that it had {before} records: {REMEDY}")
+    found = _key_of(ledger, keys) or _begin(ledger)
+    if not ledger.had(found.records, found.head):
+        raise LedgerError(
+            f"ledger {ledger.path} had {found.records} records when it was last written, and these are not all there "
+            f"or not the same: it was cut, or is an old copy; {REMEDY}"
+        )
+
+    def keep(written: Ledger) -> None:
+        _write(replace(found, ledger=str(ledger.path), records=len(written), head=written.head))
+
+    ledger.on_append = keep
+    _import_old(ledger)
+    ledger.store = MemberStore(ledger.path.with_suffix(".members"), bytes.fromhex(found.key))
+
+
+def open_new(path: Path, because: str) -> Path | None:
+    """Begins an account anew, for a reason that every later statement quotes. Returns where the old ledger went.
+
+    `path`: the ledger's file. `because`: what happened to the old one.
+    """
+    if not because.strip():
+        raise LedgerError("because='': say why the account begins anew; every later statement quotes it")
+    path, aside = path.absolute(), None
+    for key in [key for key in _keys() if key.ledger == str(path)]:
+        _write(replace(key, ledger=f"{path} (given up)"))
+    if path.exists():
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        aside = path.with_name(f"{path.stem}-until-{stamp}{path.suffix}")
+        path.rename(aside)
+    with Ledger(path) as ledger:
+        _begin(ledger, because=because.strip())
+    return aside
+
+
+def reasons(ledger: Ledger | Content) -> tuple[str, ...]:
+    """Why the account was begun anew, each time."""
+    return tuple(note.about["because"] for note in ledger.notes if note.note == OPENED and note.about.get("because"))
+
+
+def _key_of(ledger: Ledger, keys: list[Key]) -> Key | None:
+    """The key of a ledger; None if it has none yet."""
+    opened = [note.about["id"] for note in ledger.notes if note.note == OPENED]
+    if not opened:
+        return None
+    for key in keys:
+        if key.id == opened[-1]:
+            return key
+    raise LedgerError(
+        f"ledger {ledger.path} has key {opened[-1]}, which is not in {key_folder()}: without it nobody can tell which "
+        f"rows were in its releases. Bring the key back (KINFOLK_KEYS names its folder), or {REMEDY.split('; ')[1]}"
+    )
+
+
+def _begin(ledger: Ledger, **because: str) -> Key:
+    """A key for a new ledger, or for one from before ledgers had keys, whose lines stay known by name."""
+    key = Key(secrets.token_hex(8), str(ledger.path), secrets.token_hex(32))
+    _write(key)
+    ledger.note(OPENED, {"id": key.id, **because})
+    key = replace(key, records=len(ledger), head=ledger.head)
+    _write(key)
+    return key
+
+
+def _import_old(ledger: Ledger) -> None:
+    """Lines of the ledgers that data sets had of their own, before owners had one; they stay known by name."""
+    if ledger.path != default_ledger().absolute():
+        return
+    for path in sorted(ledger.path.parent.glob("*.jsonl")):
+        if path != ledger.path and "-until-" not in path.name:
+            import_lines(ledger, path)
+
+
+def import_lines(ledger: Ledger, path: Path) -> None:
+    """Takes the lines of an older ledger over, once; they stay known by name, and its file is kept.
+
+    `ledger`: an owner's. `path`: the older one's file.
+    """
+    with ledger.turn():
+        if str(path) not in {note.about["ledger"] for note in ledger.notes if note.note == IMPORTED}:
+            lines = read_ledger(path).lines
+            ledger.charge(lines)
+            ledger.note(IMPORTED, {"ledger": str(path), "lines": len(lines)})
+    path.rename(path.with_name(f"{path.name}.imported"))
+
+
+def _keys() -> Iterator[Key]:
+    for path in sorted(key_folder().glob("*.json")):
+        try:
+            yield Key(**json.loads(path.read_text()))
+        except (OSError, TypeError, ValueError) as error:
+            raise LedgerError(f"key {path} cannot be read ({error}): restore it from a copy") from None
+
+
+def _write(key: Key) -> None:
+    folder = key_folder()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(folder / f"{key.id}.json", (json.dumps(asdict(key), indent=2) + "\n").encode())
+    except OSError as error:
+        raise LedgerError(f"key folder {folder} cannot be written: {error.strerror}. Nothing was published") from error

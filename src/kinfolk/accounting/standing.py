@@ -1,0 +1,285 @@
+"""Standing promises: a budget is a promise to every unit of the release that named it, for as long as the ledger lives.
+
+Before a release is begun, every promise whose units lie in it is computed again with it, its own among them; one that
+would break refuses it. Units are sets of rows, or clients by their names, and not what a table was called that day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from kinfolk.accounting import composition
+from kinfolk.accounting.members import Members
+from kinfolk.accounting.overlap import ANY, Met, Names, comparable, of_clients, of_rows
+from kinfolk.accounting.records import LedgerError, Line, Note
+from kinfolk.privacy.levels import FEDERATION, Level
+from kinfolk.privacy.release import Cost
+
+SLACK = 1 + 1e-9
+PROMISE, APART, PLAN = "promise", "disjoint", "plan"
+"""Kinds of notes."""
+Charge = tuple[str, Cost, int]
+"""Run, cost, uses."""
+
+
+class Store(Protocol):
+    """Where memberships are kept."""
+
+    def load(self, digest: str) -> Members: ...
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a release promised to its units, once and for all."""
+
+    run: str
+    members: Members
+    relation: str
+    tasks: int
+    """In how many clients one person may be, as it declared (client level)."""
+    budgets: Mapping[str, tuple[float, float]]
+    """Epsilon and delta of each party."""
+
+    def note(self, digest: str) -> dict[str, Any]:
+        """As the ledger keeps it."""
+        grouped: dict[tuple[float, float], list[str]] = {}
+        for party, budget in self.budgets.items():
+            grouped.setdefault(budget, []).append(party)
+        budgets = [[*budget, parties] for budget, parties in grouped.items()]
+        return {
+            "run": self.run,
+            "members": digest,
+            "relation": self.relation,
+            "tasks": self.tasks,
+            "budgets": budgets,
+        }
+
+
+@dataclass(frozen=True)
+class Worst:
+    """What the unit of a promise that has lost most has lost."""
+
+    epsilon: float
+    delta: float
+    releases: tuple[str, ...]
+    """The runs that its rows were in."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """All that a ledger says, with one more release added."""
+
+    lines: Sequence[Line]
+    """Of the ledger and of what is planned."""
+    notes: Sequence[Note]
+    store: Store
+
+    @cached_property
+    def names(self) -> Names:
+        """Which data sets were declared disjoint."""
+        pairs = (
+            (note.about["data"], other) for note in self.notes if note.note == APART for other in note.about["from"]
+        )
+        return Names(frozenset(frozenset(pair) for pair in pairs))
+
+    @cached_property
+    def releases(self) -> dict[str, tuple[Members, dict[str, dict[tuple[str, Cost], int]]]]:
+        """For every digest its members, and for every party of its runs what was charged, by kind and cost."""
+        found: dict[str, tuple[Members, dict[str, dict[tuple[str, Cost], int]]]] = {}
+        for line in self.lines:
+            digest = line.members or f"name\0{line.data}\0{line.unit}"
+            if digest not in found:
+                found[digest] = (self._members(line), {})
+            charged = found[digest][1].setdefault(f"{line.run}\0{line.party}", {})
+            charged[line.kind, line.cost] = charged.get((line.kind, line.cost), 0) + line.uses
+        for about in plans(self.notes).values():
+            digest = about["members"]
+            parties = found.setdefault(digest, (self.store.load(digest), {}))[1]
+            for kind, cost, uses, names in about["plan"]:
+                for party in names:
+                    charged = parties.setdefault(f"{about['run']}\0{party}", {})
+                    key = (kind, Cost(**cost))
+                    charged[key] = max(charged.get(key, 0), uses)
+        return found
+
+    def _members(self, line: Line) -> Members:
+        """Who was in it; of a line from before accounts followed rows, everybody that its data set's name has."""
+        return self.store.load(line.members) if line.members else Members(line.data, line.unit, "", (), ())
+
+    @cached_property
+    def promises(self) -> tuple[Promise, ...]:
+        """All that stand."""
+        return tuple(self._promise(note.about) for note in self.notes if note.note == PROMISE)
+
+    def _promise(self, about: Mapping[str, Any]) -> Promise:
+        budgets = {party: (epsilon, delta) for epsilon, delta, parties in about["budgets"] for party in parties}
+        members = self.store.load(about["members"])
+        return Promise(about["run"], members, about["relation"], about["tasks"], budgets)
+
+    def worst(self, promise: Promise, party: str) -> Worst:
+        """What the worst unit of a party has lost over all releases."""
+        _, delta = promise.budgets[party]
+        found = Worst(0.0, delta, ())
+        for profile in self._profiles(promise, party):
+            charges = self._charges(promise, profile)
+            runs = tuple(dict.fromkeys(run for run, _, _ in charges))
+            lost = composition.epsilon(composition.by_run(charges), delta, adaptive=len(runs) > 1)
+            if lost > found.epsilon:
+                found = Worst(lost, delta, runs)
+        return found
+
+    def _profiles(self, promise: Promise, party: str) -> Iterable[tuple[tuple[str, Met], ...]]:
+        """For the units of a party, each different way to lie in the releases, once."""
+        mine, digests = promise.members, list(self.releases)
+        if mine.level == Level.CLIENT:
+            every = [self._clients_in(promise, digest) for digest in digests]
+            return {tuple(zip(digests, met, strict=True)) for met in zip(*every, strict=True)}
+        client = mine.place(party)
+        combined, meanings = np.zeros(mine.sizes[client], np.int64), [()]
+        for digest in digests:
+            codes, meaning = self._rows_in(mine, client, digest)
+            both, combined = np.unique(combined * len(meaning) + codes, return_inverse=True)
+            pairs = (divmod(int(code), len(meaning)) for code in both)
+            meanings = [(*meanings[before], (digest, meaning[now])) for before, now in pairs]
+        return meanings
+
+    def _rows_in(self, mine: Members, client: int, digest: str) -> tuple[np.ndarray, list[Met]]:
+        release = self.releases[digest][0]
+        if not release.clients:  # known by name only
+            met: Met = (
+                () if release.data != mine.data else ((ANY, 1, 0),) if release.level == "example" else ((0, 0, 1),)
+            )
+            return np.zeros(mine.sizes[client], np.int64), [met]
+        return of_rows(mine, client, release, self.names)
+
+    def _clients_in(self, promise: Promise, digest: str) -> list[Met]:
+        mine, release = promise.members, self.releases[digest][0]
+        if not release.clients:
+            if release.data != mine.data:
+                return [()] * len(mine.clients)
+            return [((ANY, size, 0),) if release.level == "example" else ((0, 1, 0),) for size in mine.sizes]
+        history = (members for members, _ in self.releases.values() if members.clients and comparable(members, mine))
+        return [
+            tuple((where, whole * promise.tasks, parts * promise.tasks) for where, whole, parts in met)
+            for met in of_clients(history, mine, release, self.names)
+        ]
+
+    def _charges(self, promise: Promise, profile: tuple[tuple[str, Met], ...]) -> list[Charge]:
+        found: list[Charge] = []
+        for digest, met in profile:
+            members, charged = self.releases[digest]
+            for where, whole, parts in met:
+                if not whole + parts:
+                    continue
+                for run, costs in _of_draws(members, charged, where):
+                    for (_, cost), uses in costs.items():
+                        seen = replace(cost, relation=promise.relation, group=whole, parts=parts)
+                        found.append((run, seen, uses))
+        return found
+
+
+def plans(notes: Iterable[Note]) -> dict[str, Mapping[str, Any]]:
+    """For every run what it has planned, charged or not: nobody else may have that."""
+    return {note.about["run"]: note.about for note in notes if note.note == PLAN}
+
+
+def plan_of(run: str, digest: str, lines: Iterable[Line]) -> dict[str, Any]:
+    """All charges of a run as the ledger notes them down before the first."""
+    each: dict[tuple[str, str, Cost], int] = {}
+    for line in lines:
+        if line.run == run:
+            each[line.party, line.kind, line.cost] = each.get((line.party, line.kind, line.cost), 0) + line.uses
+    grouped: dict[tuple[str, Cost, int], list[str]] = {}
+    for (party, kind, cost), uses in each.items():
+        grouped.setdefault((kind, cost, uses), []).append(party)
+    plan = [[kind, asdict(cost), uses, names] for (kind, cost, uses), names in grouped.items()]
+    return {"run": run, "members": digest, "plan": plan}
+
+
+def _of_draws(
+    members: Members, charged: Mapping[str, Mapping[tuple[str, Cost], int]], where: int
+) -> list[tuple[str, Mapping[tuple[str, Cost], int]]]:
+    """What was charged in each run for the draws of one client, or of whichever cost most."""
+    found: dict[str, list[Mapping[tuple[str, Cost], int]]] = {}
+    for name, costs in charged.items():
+        run, party = name.split("\0")
+        if where == ANY or party == FEDERATION or members.place(party) == where:
+            found.setdefault(run, []).append(costs)
+    return [(run, costs[0] if len(costs) == 1 else _dearest(costs)) for run, costs in found.items()]
+
+
+def _dearest(parties: Sequence[Mapping[tuple[str, Cost], int]]) -> dict[tuple[str, Cost], int]:
+    """Costs that dominate those of each party: for every kind the least noise, the highest rate, the most uses."""
+    kinds: dict[tuple[str, str], list[list[tuple[Cost, int]]]] = {}
+    for costs in parties:
+        own: dict[tuple[str, str], list[tuple[Cost, int]]] = {}
+        for (kind, cost), uses in costs.items():
+            own.setdefault((kind, cost.mechanism), []).append((cost, uses))
+        for key, pairs in own.items():
+            kinds.setdefault(key, []).append(pairs)
+    out = {}
+    for (kind, _), several in kinds.items():
+        every = [cost for pairs in several for cost, _ in pairs]
+        cost = replace(
+            every[0],
+            noise_multiplier=min(cost.noise_multiplier for cost in every),
+            rate=max(cost.rate for cost in every),
+            delta=max(cost.delta for cost in every),
+            covers=1 if any(cost.covers == 1 for cost in every) else every[0].covers,
+        )
+        out[kind, cost] = max(sum(uses for _, uses in pairs) for pairs in several)
+    return out
+
+
+def require(standing: Standing, planned: Promise) -> None:
+    """Refuses a release that would break a promise: its own, or one that stands already.
+
+    `standing`: with the planned lines among its own. `planned`: what the release promises.
+    """
+    others = (promise for promise in standing.promises if promise.run != planned.run)
+    for promise in (planned, *others):
+        own = promise.run == planned.run
+        for party, (epsilon, delta) in promise.budgets.items():
+            worst = standing.worst(promise, party)
+            if worst.epsilon <= epsilon * SLACK or not (own or planned.run in worst.releases):
+                continue
+            met = [run for run in worst.releases if run != promise.run]
+            also = f" Its rows are also in {', '.join(met)}." if met else ""
+            whose = party if own else f"{party} was promised epsilon={epsilon:.4g} by run {promise.run} and"
+            limit = "its budget of" if own else "that"
+            remedy = "promise more in all (--promise) if its owner agrees" if own else "leave those rows out"
+            raise LedgerError(
+                f"{whose} would reach {worst.epsilon:.4g}, beyond {limit} {epsilon:.4g} at delta={delta:g}.{also} "
+                f"Spend less (a smaller epsilon, fewer rounds), or {remedy}"
+            )
+
+
+def require_known(standing: Standing, planned: Promise, because: str | None) -> dict[str, Any] | None:
+    """Refuses the first release under a new name in a ledger that has others, until its owner says how they overlap.
+
+    Returns what to note down where the owner said that nobody is in both.
+    """
+    mine = planned.members
+    before = [
+        members
+        for members, charged in standing.releases.values()
+        if any(name.split("\0")[0] != planned.run for name in charged)
+    ]
+    others = [m for m in before if m.data != mine.data and not comparable(m, mine)]
+    open_names = sorted({m.data for m in others if not standing.names.disjoint(m.data, mine.data)})
+    known = any(members.data == mine.data for members in before)
+    if because is not None and open_names:
+        return {"data": mine.data, "from": open_names, "because": because}
+    if known or not open_names:
+        return None
+    raise LedgerError(
+        f"data name={mine.data!r} is new in this ledger, which also holds {', '.join(map(repr, open_names))}. Could a "
+        "row or a person of it be in them? If it is the same data, use the same --name. If nobody is in both, say why, "
+        'once: --disjoint-because "another hospital". If some may be, declare identity columns (row or person) in both '
+        "schemas"
+    )

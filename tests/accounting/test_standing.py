@@ -1,0 +1,264 @@
+"""The budget follows the unit: every ordinary way to call the same rows something else is added up or refused.
+
+Stated values are compared with a second account, written out here from distances and Gaussians alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dp_accounting import gaussian_mechanism
+
+from kinfolk.accounting.account import Account
+from kinfolk.accounting.calibrate import Population, calibrated
+from kinfolk.accounting.ledger import Ledger, LedgerError
+from kinfolk.accounting.members import ALONE, Source
+from kinfolk.accounting.owner import open_owned
+from kinfolk.data.identity import Identity
+from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.privacy.release import Cost
+
+DELTA, USES = 1e-5, 4
+WARDS = tuple(f"ward {k}" for k in range(20))
+HOSPITALS = ("north", "south")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Forty rows, two in each of twenty wards, ten wards in each of two hospitals."""
+
+    name: str = "patients"
+    client: str = "ward"
+    known_by: str | None = None
+    rows: tuple[int, ...] = tuple(range(40))
+
+    def source(self, because: str | None = None) -> Source:
+        of = {"ward": lambda row: WARDS[row // 2], "hospital": lambda row: HOSPITALS[row // 20]}[self.client]
+        groups: dict[str, list[int]] = {}
+        for row in self.rows:
+            groups.setdefault(of(row), []).append(row)
+        identity = None
+        if self.known_by:
+            values = tuple(np.array([f"visit {row}" for row in rows]) for rows in groups.values())
+            identity = Identity(self.known_by, "visit", values)
+        sizes = tuple(map(len, groups.values()))
+        return Source(self.name, f"column {self.client}", tuple(groups), sizes, identity, because)
+
+
+def account(source: Source, level: str, epsilon: float = 1.0, noise: float | None = None, **options: object) -> Account:
+    privacy = PrivacyLevel(level, epsilon, DELTA, noise_multiplier=noise, **options)  # type: ignore[arg-type]
+    sizes = np.array(source.sizes)
+    parties, units = privacy.level.parties(source.clients), tuple(privacy.level.units(sizes))
+    kinds = privacy.level.kinds
+
+    def count(_: object) -> dict[str, np.ndarray]:
+        used = {kind: np.zeros((USES, len(parties)), int) for kind in kinds}
+        used[kinds[0]][:] = 1
+        return used
+
+    terms, uses = calibrated(replace(privacy, allow_large_delta=True), Population(source.clients, sizes), count)
+    return Account(privacy, source.data, parties, units, terms, uses, True, source)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path):
+    with open_owned(tmp_path / "ledger.jsonl") as opened:
+        yield opened
+
+
+def release(ledger: Ledger, run: str, of: Account) -> None:
+    everything = range(USES)
+    of.require(ledger, run, [everything])
+    of.charge(ledger, run, everything)
+
+
+def worst(ledger: Ledger, run: str, of: Account) -> float:
+    return max(found.epsilon for found in of.standing(ledger, run).values())
+
+
+def exact(*draws: tuple[float, Cost]) -> float:
+    """Epsilon of a unit at these distances, without an odometer: no account may state less."""
+    mu = np.sqrt(sum(USES * (distance / cost.noise_multiplier) ** 2 for distance, cost in draws))
+    return float(gaussian_mechanism.get_epsilon_gaussian(1 / mu, DELTA))
+
+
+def noise_of(of: Account) -> Cost:
+    return of.lines("x", range(1))[0].cost
+
+
+SAME = {
+    "files in another order": Table(rows=tuple(reversed(range(40)))),
+    "a subset": Table(rows=tuple(range(30))),
+    "another client column": Table(client="hospital"),
+    "case and spaces of a name": Table(name=" Patients"),
+    "identities declared later": Table(known_by="row"),
+}
+
+
+@pytest.mark.parametrize("case", SAME)
+@pytest.mark.parametrize("known_by", [None, "row"])
+def test_the_same_rows_again_are_added_up(ledger: Ledger, case: str, known_by: str | None) -> None:
+    first = account(Table(known_by=known_by).source(), "example", epsilon=1.0)
+    release(ledger, "first", first)
+    again = SAME[case]
+    if known_by and again.known_by is None:
+        again = replace(again, known_by=known_by)
+    with pytest.raises(LedgerError, match="Its rows are also in first"):
+        release(ledger, "second", account(again.source(), "example", epsilon=1.0))
+    larger = account(again.source(), "example", epsilon=4.0, noise=noise_of(first).noise_multiplier)
+    with pytest.raises(LedgerError, match="was promised epsilon=1 by run first"):
+        release(ledger, "second", larger)
+    assert {line.run for line in ledger.lines} == {"first"}
+
+
+def test_what_is_added_up_is_no_less_than_the_exact_sum(ledger: Ledger) -> None:
+    wide = {"epsilon": 20.0, "noise": 2.0}
+    first, second = (account(t.source(), "example", **wide) for t in (Table(), Table(client="hospital")))  # type: ignore[arg-type]
+    release(ledger, "first", first)
+    release(ledger, "second", second)
+    truth = exact((1, noise_of(first)), (1, noise_of(second)))
+    assert truth <= worst(ledger, "first", first) <= 1.6 * truth
+
+
+def test_wards_then_hospitals(ledger: Ledger) -> None:
+    """Ten wards of two rows lie in a hospital: it is ten times as far away."""
+    wards = account(Table(known_by="row").source(), "client", epsilon=4.0, promise=20.0)
+    release(ledger, "wards", wards)
+    hospitals = account(Table(client="hospital", known_by="row").source(), "client", epsilon=4.0)
+    with pytest.raises(LedgerError, match="would reach"):
+        release(ledger, "hospitals", hospitals)
+    generous = account(Table(client="hospital", known_by="row").source(), "client", epsilon=100.0, noise=20.0)
+    release(ledger, "hospitals", generous)
+    truth = exact((10, noise_of(wards)), (1, noise_of(generous)))
+    assert truth > 20
+    assert truth <= worst(ledger, "hospitals", generous) <= 1.5 * truth
+
+
+def test_hospitals_then_wards_break_the_hospitals_promise(ledger: Ledger) -> None:
+    release(ledger, "hospitals", account(Table(client="hospital", known_by="row").source(), "client", epsilon=1.0))
+    with pytest.raises(LedgerError, match="was promised epsilon=1 by run hospitals"):
+        release(ledger, "wards", account(Table(known_by="row").source(), "client", epsilon=50.0, promise=90.0))
+
+
+def test_groupings_without_identities_overlap_as_far_as_sizes_allow(ledger: Ledger) -> None:
+    wards = account(Table().source(), "client", epsilon=4.0)
+    release(ledger, "wards", wards)
+    with pytest.raises(LedgerError, match="would reach"):
+        release(ledger, "hospitals", account(Table(client="hospital").source(), "client", epsilon=30.0))
+
+
+def test_another_level(ledger: Ledger) -> None:
+    example = account(Table().source(), "example", epsilon=1.0, noise=30.0)
+    release(ledger, "rows", example)
+    clients = account(Table().source(), "client", epsilon=4.0, noise=30.0, promise=50.0)
+    with pytest.raises(LedgerError, match="was promised epsilon=1 by run rows"):
+        release(
+            ledger, "clients", replace(clients, privacy=replace(clients.privacy, noise_multiplier=2.0), **less(clients))
+        )
+    release(ledger, "clients", clients)
+    truth = exact((2, noise_of(example)), (1, noise_of(clients)))  # both rows of a ward, then the ward
+    assert truth <= worst(ledger, "clients", clients) <= 1.6 * truth
+
+
+def less(of: Account) -> dict[str, object]:
+    inbox = replace(of.terms.inbox, noise_multiplier=np.float32(2.0))  # type: ignore[type-var]
+    return {"terms": replace(of.terms, inbox=inbox)}
+
+
+def test_people_in_more_clients_than_declared_before(ledger: Ledger) -> None:
+    one = account(Table().source(), "client", epsilon=10.0, noise=4.0)
+    release(ledger, "one", one)
+    three = account(Table().source(), "client", epsilon=30.0, noise=4.0, tasks_per_person=3)
+    release(ledger, "three", three)
+    truth = exact((3, noise_of(one)), (3, noise_of(three)))
+    assert truth <= worst(ledger, "three", three) <= 1.6 * truth
+    assert worst(ledger, "one", one) < truth
+
+
+def test_another_relation_is_computed_in_its_own_terms(ledger: Ledger) -> None:
+    removed = account(Table().source(), "example", epsilon=20.0, noise=4.0)
+    release(ledger, "removed", removed)
+    replaced = account(Table().source(), "example", epsilon=20.0, noise=4.0, relation="replace_one")
+    release(ledger, "replaced", replaced)
+    truth = exact((2, noise_of(removed)), (2, noise_of(replaced)))
+    assert truth <= worst(ledger, "replaced", replaced) <= 1.6 * truth
+    less = exact((1, noise_of(removed)), (1, noise_of(replaced)))
+    assert less <= worst(ledger, "removed", removed) < truth
+
+
+def test_the_same_rows_at_two_clients(ledger: Ledger) -> None:
+    values = tuple(np.array(["1", "2", "3"]) for _ in range(2))
+    source = Source("patients", "column ward", ("a", "b"), (3, 3), Identity("row", "visit", values))
+    with pytest.raises(LedgerError, match="would reach"):
+        release(ledger, "twice", account(source, "client", epsilon=1.0))
+    with pytest.raises(LedgerError, match="would reach"):
+        release(ledger, "twice", account(source, "example", epsilon=1.0))
+
+
+def test_rows_copied_into_a_second_table(ledger: Ledger) -> None:
+    release(ledger, "first", account(Table(known_by="row").source(), "example"))
+    copied = Table(name="registry", known_by="row", rows=(3,))
+    with pytest.raises(LedgerError, match="Its rows are also in first"):
+        release(ledger, "second", account(copied.source(), "example"))
+    values = (np.array(["visit 100", "visit 101"]),)
+    others = Source("registry", "file", ("ward 1",), (2,), Identity("row", "visit", values))
+    release(ledger, "second", account(others, "example"))
+
+
+def test_a_new_name_asks_once(ledger: Ledger) -> None:
+    release(ledger, "first", account(Table().source(), "example"))
+    other = Table(name="pupils")
+    with pytest.raises(LedgerError, match=r"name='pupils' is new .* 'patients'.*--disjoint-because"):
+        release(ledger, "second", account(other.source(), "example"))
+    release(ledger, "second", account(other.source("a school, no hospital"), "example", epsilon=1.0, promise=3.0))
+    release(ledger, "third", account(replace(other, name="PUPILS").source(), "example", epsilon=50.0, noise=500.0))
+    apart = [note.about for note in ledger.notes if note.note == "disjoint"]
+    assert apart == [{"data": "pupils", "from": ["patients"], "because": "a school, no hospital"}]
+
+
+def test_a_silo_is_its_table_whatever_a_study_calls_it(ledger: Ledger) -> None:
+    table = Source("patients", ALONE, (ALONE,), (40,))
+    first = replace(account(table, "example"), parties=("hospital-c",))
+    release(ledger, "study one", first)
+    with pytest.raises(LedgerError, match="Its rows are also in study one"):
+        release(ledger, "study two", replace(account(table, "example"), parties=("c",)))
+
+
+def test_a_person_is_followed_through_rows(ledger: Ledger) -> None:
+    def source(name: str, people: list[list[str]]) -> Source:
+        values = tuple(np.array(rows) for rows in people)
+        return Source(name, "file", ("a", "b"), tuple(map(len, people)), Identity("person", "patient", values))
+
+    release(ledger, "first", account(source("one", [["x", "x", "y"], ["z", "z"]]), "example"))
+    release(ledger, "second", account(source("two", [["u"], ["v", "w"]]), "example"))
+    with pytest.raises(LedgerError, match="Its rows are also in first"):
+        release(ledger, "third", account(source("three", [["Z "], ["t"]]), "example"))
+
+
+def test_a_planned_run_is_counted_before_it_is_charged(ledger: Ledger, tmp_path: Path) -> None:
+    first, second = (account(Table().source(), "example", epsilon=1.0) for _ in range(2))
+    first.require(ledger, "first", [range(USES)])
+    with open_owned(tmp_path / "ledger.jsonl") as other, pytest.raises(LedgerError, match="also in first"):
+        second.require(other, "second", [range(USES)])
+    first.charge(ledger, "first", range(USES))
+
+
+def test_clients_that_differ_in_case_alone_are_refused(ledger: Ledger) -> None:
+    with pytest.raises(LedgerError, match="both called 'graz'"):
+        release(ledger, "r", account(Source("d", "file", ("Graz", "graz"), (5, 5)), "example"))
+
+
+def test_a_client_keeps_rows_it_had_before(ledger: Ledger) -> None:
+    def source(rows: list[str]) -> Source:
+        values = (np.array(rows), np.array(["q"]))
+        return Source("d", "file", ("a", "b"), (len(rows), 1), Identity("row", "id", values))
+
+    first = account(source(["1", "2"]), "client", epsilon=20.0, noise=4.0)
+    release(ledger, "first", first)
+    second = account(source(["2", "3"]), "client", epsilon=20.0, noise=4.0)
+    release(ledger, "second", second)
+    truth = exact((1, noise_of(first)), (1, noise_of(second)))
+    assert truth <= worst(ledger, "second", second) <= 1.6 * truth
