@@ -8,14 +8,21 @@ READY := .venv/.ready
 run: $(READY)
 	$(BIN)/kinfolk compare
 
-# Fast tests, before every commit: something about everything, in programs that are compiled quickly, not for speed.
+# Tests compile far longer than they compute: programs are compiled quickly, not for speed, and kept for the next test.
+export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.jax_cache
+export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.2
+QUICKLY := JAX_DISABLE_MOST_OPTIMIZATIONS=1
+PYTEST := $(BIN)/python -m pytest -q
+
+# Fast tests, before every commit: something about everything.
 test: $(READY)
-	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
+	$(QUICKLY) $(PYTEST) -n 2 --dist loadfile -m "not slow"
 
 # Every tier.
 test-all: $(READY)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not alone"
-	$(BIN)/python -m pytest -q -m alone
+	$(QUICKLY) $(PYTEST) -n 2 --dist loadfile -m "not alone and not computed"
+	$(PYTEST) -n 2 --dist load -m "computed and not alone"
+	$(QUICKLY) $(PYTEST) -m alone
 
 check: $(READY)
 	$(BIN)/ruff format --check
@@ -47,4 +54,4 @@ $(READY): requirements.lock pyproject.toml
 	@touch $(READY)
 
 clean:
-	rm -rf .venv runs site .pytest_cache .ruff_cache
+	rm -rf .venv .jax_cache runs site .pytest_cache .ruff_cache

@@ -30,11 +30,22 @@ TIERS = {
 """Markers, and the folders whose tests carry them."""
 
 
+COMPUTED = (
+    "tests/papers/",
+    "tests/studies/",
+    "tests/verify/test_attack",
+    "tests/verify/test_gallery.py::test_a_planted_bug_is_caught_by_attack",
+)
+"""Where programs run for longer than it takes to compile them well."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests under a tier's folder carry its marker."""
     for item in items:
         if item.nodeid.startswith(tuple(f"{folder}/" for folder in WHOLE)) and not item.get_closest_marker("fast"):
             item.add_marker("slow")
+        if item.nodeid.startswith(COMPUTED):
+            item.add_marker("computed")
         for tier, folders in TIERS.items():
             if item.nodeid.startswith(tuple(f"{folder}/" for folder in folders)):
                 item.add_marker(tier)
