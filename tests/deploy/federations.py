@@ -35,7 +35,7 @@ def federation_of(seed: int = 3) -> Federation:
     generator = np.random.default_rng(seed)
     x = generator.uniform(-1, 1, size=(sum(SIZES), 3)).astype(np.float32)
     y = generator.uniform(size=sum(SIZES)).astype(np.float32)
-    return from_rows(x, y, np.repeat(CLIENTS, SIZES), test_fraction=0.0)
+    return from_rows(x, y, np.repeat(CLIENTS, SIZES), test_fraction=0.0, name="rows")
 
 
 def rows_of(federation: Federation, slot: int) -> Rows:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from kinfolk.accounting import composition
-from kinfolk.accounting.ledger import RELEASED, read_lines
+from kinfolk.accounting.ledger import RELEASED, LedgerError, read_lines
 from kinfolk.deploy.message_relay import REFUSAL
 from kinfolk.deploy.silo_program import message_shape, prepare_silo
 from kinfolk.deploy.study import Study
@@ -180,7 +180,7 @@ def test_other_methods_and_numbers_are_another_study(silo: Worker) -> None:
     experiment = STUDY.experiment
     others = [
         replace(experiment, phases=(Phase("fedavg", 3),)),
-        replace(experiment, phases=(Phase("mean_regularized", 3, {"step_size": 1e9}),)),
+        replace(experiment, phases=(Phase("mean_regularized", 3, {"step_size": 1e5}),)),
         replace(experiment, phases=(Phase("mean_regularized", 4),)),
         replace(experiment, training=replace(experiment.training, epochs=50)),
         replace(experiment, privacy=replace(experiment.privacy, clip=100.0)),
@@ -324,6 +324,10 @@ def test_a_silo_whose_ledger_lost_a_line_serves_no_more(program: Any, tmp_path: 
         assert worker.answer(request(number=1)) != REFUSAL
     ledger = tmp_path / "c" / "ledger.jsonl"
     ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(LedgerError, match="cut, or is an old copy"):
+        Worker(program, tmp_path / "c")
+    for key in (tmp_path / "keys").iterdir():  # as if nothing else knew how long it was
+        key.write_text(json.dumps({**json.loads(key.read_text()), "records": 0, "head": ""}))
     with Worker(program, tmp_path / "c") as worker:
         assert worker.answer(request(number=2)) == REFUSAL
         assert "does not hold" in log_of(worker)

@@ -9,6 +9,7 @@ import io
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -70,47 +71,46 @@ class MemberStore:
         return best if best and 2 * shared[best] > len(members.tokens) else ""
 
 
-def _pairs(members: Members) -> np.ndarray:
-    """Rows as (token, client), sorted; a client is known by its place among the sorted labels of its membership."""
-    both = np.empty(len(members.tokens), [("token", np.uint64), ("client", np.uint32)])
-    both["token"], both["client"] = members.tokens, members.owners
-    return both
-
-
 def _packed(members: Members, base: str, before: Members | None) -> bytes:
     about = {
         "base": base,
         "members": [members.data, members.level, members.grouping, members.clients, members.sizes, members.domain],
     }
-    if before is None:
-        parts = {"tokens": members.tokens}
-    else:
-        place = {name: n for n, name in enumerate(members.clients)}
-        moved = _pairs(before)
-        renamed = np.array([place.get(name, len(place)) for name in before.clients], np.uint32)
-        moved["client"] = renamed[moved["client"]]
-        now, was = np.unique(_pairs(members), return_counts=True), np.unique(moved, return_counts=True)
-        every = np.union1d(now[0], was[0])
-        change = np.zeros(len(every), np.int32)
-        change[np.searchsorted(every, now[0])] += now[1].astype(np.int32)
-        change[np.searchsorted(every, was[0])] -= was[1].astype(np.int32)
-        parts = {"changed": every[change != 0], "by": change[change != 0]}
+    parts = {"tokens": members.tokens} if before is None else _difference(members, before)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, about=np.array(json.dumps(about)), **parts)  # type: ignore[arg-type]
     return buffer.getvalue()
 
 
-def _unpacked(about: dict, arrays: dict[str, np.ndarray], before: Members | None) -> Members:  # type: ignore[type-arg]
+def _unpacked(about: dict[str, Any], arrays: dict[str, np.ndarray], before: Members | None) -> Members:
     data, level, grouping, clients, sizes, domain = about["members"]
     found = Members(data, level, grouping, tuple(clients), tuple(sizes), domain)
     if before is None:
         return replace(found, tokens=arrays.get("tokens", NOBODY))
-    place = {name: n for n, name in enumerate(clients)}
-    moved = _pairs(before)
-    moved["client"] = np.array([place.get(name, len(place)) for name in before.clients], np.uint32)[moved["client"]]
-    rows, counts = np.unique(np.concatenate([moved, arrays["changed"]]), return_inverse=True)
-    total = np.zeros(len(rows), np.int64)
-    np.add.at(total, counts, np.concatenate([np.ones(len(moved), np.int64), arrays["by"].astype(np.int64)]))
-    kept = np.repeat(rows, total)
-    order = np.lexsort((kept["token"], kept["client"]))
-    return replace(found, tokens=np.ascontiguousarray(kept["token"][order]))
+    ends = np.cumsum(arrays["lengths"])
+    changed, by = (np.split(arrays[name], ends[:-1]) for name in ("changed", "by"))
+    own = []
+    for was, tokens, more in zip(_rows_before(found, before), changed, by, strict=True):
+        every, counts = np.unique(np.concatenate([was, tokens]), return_inverse=True)
+        total = np.bincount(counts, np.concatenate([np.ones(len(was)), more]), len(every))
+        own.append(np.repeat(every, total.astype(np.int64)))
+    return replace(found, tokens=np.concatenate(own) if own else NOBODY)
+
+
+def _rows_before(members: Members, before: Members) -> list[np.ndarray]:
+    """For each client its tokens in another membership: none, where it was not there."""
+    place = {name: k for k, name in enumerate(before.clients)}
+    return [before.tokens_of(place[name]) if name in place else NOBODY for name in members.clients]
+
+
+def _difference(members: Members, before: Members) -> dict[str, np.ndarray]:
+    """Client by client: which tokens there are more or fewer of, and by how many."""
+    changed, by = [], []
+    for k, was in enumerate(_rows_before(members, before)):
+        now = members.tokens_of(k)
+        every, places = np.unique(np.concatenate([now, was]), return_inverse=True)
+        more = np.bincount(places, np.repeat([1.0, -1.0], [len(now), len(was)]), len(every)).astype(np.int32)
+        changed.append(every[more != 0])
+        by.append(more[more != 0])
+    lengths = np.array(list(map(len, changed)), np.int64)
+    return {"changed": np.concatenate(changed), "by": np.concatenate(by), "lengths": lengths}

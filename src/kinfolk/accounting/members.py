@@ -31,8 +31,9 @@ ALONE = "the whole table"
 
 def label(text: str) -> str:
     """A name as everybody would say it: whatever its case, its spaces, its form of Unicode; 3.0 is 3."""
-    plain = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-    return re.sub(r"^([+-]?\d+)\.0+$", r"\1", plain)
+    folded = text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+    plain = " ".join(folded.split())
+    return re.sub(r"^([+-]?\d+)\.0+$", r"\1", plain) if ".0" in plain else plain
 
 
 @dataclass(frozen=True)

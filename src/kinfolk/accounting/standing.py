@@ -7,7 +7,7 @@ would break refuses it. Units are sets of rows, or clients by their names, and n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -71,6 +71,31 @@ class Worst:
 
 
 @dataclass(frozen=True)
+class Release:
+    """Runs with the same members, and what was charged in them."""
+
+    members: Members
+    charged: dict[str, dict[int, dict[tuple[str, Cost], int]]] = field(default_factory=dict)
+    """For every run and client's number: uses by kind and cost."""
+    places: dict[str, int] = field(default_factory=dict)
+    """Of parties, as the ledger calls them."""
+
+    def of(self, run: str, party: str) -> dict[tuple[str, Cost], int]:
+        """What a party was charged in a run."""
+        if party not in self.places:
+            known = self.members.clients and party != FEDERATION
+            self.places[party] = self.members.place(party) if known else len(self.places)
+        return self.charged.setdefault(run, {}).setdefault(self.places[party], {})
+
+    def draws(self, where: int) -> list[tuple[str, Mapping[tuple[str, Cost], int]]]:
+        """What was charged in each run for the draws of one client, or of whichever cost most."""
+        if where != ANY:
+            return [(run, parties[where]) for run, parties in self.charged.items() if where in parties]
+        every = ((run, list(parties.values())) for run, parties in self.charged.items())
+        return [(run, costs[0] if len(costs) == 1 else _dearest(costs)) for run, costs in every]
+
+
+@dataclass(frozen=True)
 class Standing:
     """All that a ledger says, with one more release added."""
 
@@ -88,22 +113,23 @@ class Standing:
         return Names(frozenset(frozenset(pair) for pair in pairs))
 
     @cached_property
-    def releases(self) -> dict[str, tuple[Members, dict[str, dict[tuple[str, Cost], int]]]]:
-        """For every digest its members, and for every party of its runs what was charged, by kind and cost."""
-        found: dict[str, tuple[Members, dict[str, dict[tuple[str, Cost], int]]]] = {}
+    def releases(self) -> dict[str, Release]:
+        """All releases, those of the same members together, by their digest."""
+        found: dict[str, Release] = {}
         for line in self.lines:
             digest = line.members or f"name\0{line.data}\0{line.unit}"
             if digest not in found:
-                found[digest] = (self._members(line), {})
-            charged = found[digest][1].setdefault(f"{line.run}\0{line.party}", {})
+                found[digest] = Release(self._members(line))
+            charged = found[digest].of(line.run, line.party)
             charged[line.kind, line.cost] = charged.get((line.kind, line.cost), 0) + line.uses
         for about in plans(self.notes).values():
             digest = about["members"]
-            parties = found.setdefault(digest, (self.store.load(digest), {}))[1]
+            if digest not in found:
+                found[digest] = Release(self.store.load(digest))
             for kind, cost, uses, names in about["plan"]:
+                key = (kind, Cost(**cost))
                 for party in names:
-                    charged = parties.setdefault(f"{about['run']}\0{party}", {})
-                    key = (kind, Cost(**cost))
+                    charged = found[digest].of(about["run"], party)
                     charged[key] = max(charged.get(key, 0), uses)
         return found
 
@@ -149,7 +175,7 @@ class Standing:
         return meanings
 
     def _rows_in(self, mine: Members, client: int, digest: str) -> tuple[np.ndarray, list[Met]]:
-        release = self.releases[digest][0]
+        release = self.releases[digest].members
         if not release.clients:  # known by name only
             met: Met = (
                 () if release.data != mine.data else ((ANY, 1, 0),) if release.level == "example" else ((0, 0, 1),)
@@ -158,12 +184,12 @@ class Standing:
         return of_rows(mine, client, release, self.names)
 
     def _clients_in(self, promise: Promise, digest: str) -> list[Met]:
-        mine, release = promise.members, self.releases[digest][0]
+        mine, release = promise.members, self.releases[digest].members
         if not release.clients:
             if release.data != mine.data:
                 return [()] * len(mine.clients)
             return [((ANY, size, 0),) if release.level == "example" else ((0, 1, 0),) for size in mine.sizes]
-        history = (members for members, _ in self.releases.values() if members.clients and comparable(members, mine))
+        history = (other.members for other in self.releases.values() if comparable(other.members, mine))
         return [
             tuple((where, whole * promise.tasks, parts * promise.tasks) for where, whole, parts in met)
             for met in of_clients(history, mine, release, self.names)
@@ -172,11 +198,10 @@ class Standing:
     def _charges(self, promise: Promise, profile: tuple[tuple[str, Met], ...]) -> list[Charge]:
         found: list[Charge] = []
         for digest, met in profile:
-            members, charged = self.releases[digest]
             for where, whole, parts in met:
                 if not whole + parts:
                     continue
-                for run, costs in _of_draws(members, charged, where):
+                for run, costs in self.releases[digest].draws(where):
                     for (_, cost), uses in costs.items():
                         seen = replace(cost, relation=promise.relation, group=whole, parts=parts)
                         found.append((run, seen, uses))
@@ -199,18 +224,6 @@ def plan_of(run: str, digest: str, lines: Iterable[Line]) -> dict[str, Any]:
         grouped.setdefault((kind, cost, uses), []).append(party)
     plan = [[kind, asdict(cost), uses, names] for (kind, cost, uses), names in grouped.items()]
     return {"run": run, "members": digest, "plan": plan}
-
-
-def _of_draws(
-    members: Members, charged: Mapping[str, Mapping[tuple[str, Cost], int]], where: int
-) -> list[tuple[str, Mapping[tuple[str, Cost], int]]]:
-    """What was charged in each run for the draws of one client, or of whichever cost most."""
-    found: dict[str, list[Mapping[tuple[str, Cost], int]]] = {}
-    for name, costs in charged.items():
-        run, party = name.split("\0")
-        if where == ANY or party == FEDERATION or members.place(party) == where:
-            found.setdefault(run, []).append(costs)
-    return [(run, costs[0] if len(costs) == 1 else _dearest(costs)) for run, costs in found.items()]
 
 
 def _dearest(parties: Sequence[Mapping[tuple[str, Cost], int]]) -> dict[tuple[str, Cost], int]:
@@ -265,11 +278,7 @@ def require_known(standing: Standing, planned: Promise, because: str | None) -> 
     Returns what to note down where the owner said that nobody is in both.
     """
     mine = planned.members
-    before = [
-        members
-        for members, charged in standing.releases.values()
-        if any(name.split("\0")[0] != planned.run for name in charged)
-    ]
+    before = [other.members for other in standing.releases.values() if any(run != planned.run for run in other.charged)]
     others = [m for m in before if m.data != mine.data and not comparable(m, mine)]
     open_names = sorted({m.data for m in others if not standing.names.disjoint(m.data, mine.data)})
     known = any(members.data == mine.data for members in before)

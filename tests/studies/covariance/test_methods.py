@@ -42,7 +42,7 @@ def federation(tasks: Tasks, outcome: str = "number") -> Federation:
     clients, rows, size = tasks.x.shape
     y = (tasks.y > 0).astype(np.int32) if outcome == "binary" else tasks.y
     names = np.repeat([f"{k:04d}" for k in range(clients)], rows)
-    return from_rows(tasks.x.reshape(-1, size), y.ravel(), names, test_fraction=0.0, outcome=outcome)
+    return from_rows(tasks.x.reshape(-1, size), y.ravel(), names, test_fraction=0.0, name="tasks", outcome=outcome)
 
 
 def finished(method: str, level: PrivacyLevel, data: Federation, rounds: int, **options: object) -> tuple[Job, State]:
