@@ -66,9 +66,16 @@ class MemberStore:
         if not members.domain or not self.folder.is_dir():
             return ""
         same = [d for d, other in self.known.items() if other.domain == members.domain and self._path(d).exists()]
-        shared = {digest: len(np.intersect1d(self.known[digest].tokens, members.tokens)) for digest in same[-3:]}
+        shared = {digest: _shared(self.known[digest].tokens, members.tokens) for digest in same[-3:]}
         best = max(shared, key=lambda digest: shared[digest], default="")
         return best if best and 2 * shared[best] > len(members.tokens) else ""
+
+
+def _shared(first: np.ndarray, second: np.ndarray) -> int:
+    """How many of the second are among the first."""
+    ordered = np.sort(first)
+    place = np.minimum(np.searchsorted(ordered, second), max(len(ordered) - 1, 0))
+    return int((ordered[place] == second).sum()) if len(ordered) else 0
 
 
 def _packed(members: Members, base: str, before: Members | None) -> bytes:

@@ -39,7 +39,10 @@ class BudgetError(ValueError):
 
 
 def distance(cost: Cost) -> float:
-    """How far a unit moves a sum, in clip norms: once for each whole unit set to zero, twice for any other."""
+    """How far a unit moves a sum, in clip norms: once for each whole unit set to zero, twice for any other.
+
+    `cost`: of one use, with the units that it meets.
+    """
     return (2.0 if cost.relation == "replace_one" else 1.0) * cost.group + 2.0 * cost.parts
 
 

@@ -66,9 +66,13 @@ class Note:
     note: str
     """Its kind."""
     about: dict[str, Any] = field(default_factory=dict)
+    """Plain values."""
     time: str = ""
+    """When the process opened the ledger."""
     previous: str = ""
+    """Hash of the line before."""
     version: int = VERSION
+    """The version of this format."""
 
 
 Record = Line | Note

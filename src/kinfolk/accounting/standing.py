@@ -197,14 +197,17 @@ class Standing:
 
     def _charges(self, promise: Promise, profile: tuple[tuple[str, Met], ...]) -> list[Charge]:
         found: list[Charge] = []
+        seen: dict[tuple[Cost, int, int], Cost] = {}
         for digest, met in profile:
             for where, whole, parts in met:
                 if not whole + parts:
                     continue
                 for run, costs in self.releases[digest].draws(where):
                     for (_, cost), uses in costs.items():
-                        seen = replace(cost, relation=promise.relation, group=whole, parts=parts)
-                        found.append((run, seen, uses))
+                        key = (cost, whole, parts)
+                        if key not in seen:
+                            seen[key] = replace(cost, relation=promise.relation, group=whole, parts=parts)
+                        found.append((run, seen[key], uses))
         return found
 
 
