@@ -73,7 +73,7 @@ def test_without_a_seed_it_is_a_release_charged_to_the_ledger(tmp_path: Path) ->
     assert model.privacy_["not_private"] == []
     assert model.classes_.tolist() == ["low", "high"]
     assert (tmp_path / "ledgers" / "ledger.jsonl").exists()
-    with pytest.raises(PrivacyError, match="has spent"):
+    with pytest.raises(PrivacyError, match="would reach"):
         model.fit(X, LABELS, clients=CLIENTS)
 
 

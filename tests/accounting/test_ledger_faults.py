@@ -291,7 +291,34 @@ def test_old_ledgers_are_taken_over_once(tmp_path: Path) -> None:
     for _ in range(2):
         with open_owned(owner.default_ledger()) as ledger:
             assert [(x.uses, x.members) for x in ledger.lines] == [(5, "")]
-    assert (folder / "patients.jsonl.imported").exists()
+    assert len(list(folder.glob("patients.jsonl.*.imported"))) == 1
+    with Ledger(folder / "visits-until-2020.jsonl") as old:
+        old.charge([line(6)])
+    with open_owned(owner.default_ledger()) as ledger:
+        assert [x.uses for x in ledger.lines] == [5, 6]
+
+
+def test_a_ledger_that_is_cut_or_replaced_while_it_is_open_takes_no_charge(path: Path) -> None:
+    with Ledger(path, hold=False) as ledger:
+        whole = path.read_bytes()
+        path.write_bytes(b"".join(raw(path)[:1]))
+        with pytest.raises(LedgerError, match="cut or replaced"):
+            ledger.charge([line(4)])
+        path.unlink()
+        path.write_bytes(whole)
+        with pytest.raises(LedgerError, match="cut or replaced"):
+            ledger.charge([line(4)])
+
+
+def test_a_key_without_its_ledger_stops_a_new_account_elsewhere(tmp_path: Path) -> None:
+    with open_owned(tmp_path / "l.jsonl") as ledger:
+        ledger.charge([line(1)])
+    (tmp_path / "l.jsonl").unlink()
+    with pytest.raises(LedgerError, match=r"is gone, and its key is here.*--because"):
+        open_owned(tmp_path / "other.jsonl")
+    open_new(tmp_path / "other.jsonl", "lost in the move")
+    with open_owned(tmp_path / "other.jsonl") as ledger:
+        assert owner.reasons(ledger) == ("lost in the move",)
 
 
 def test_a_system_without_fcntl_locks_too(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

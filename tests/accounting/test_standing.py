@@ -16,6 +16,7 @@ from kinfolk.accounting.account import Account
 from kinfolk.accounting.calibrate import Population, calibrated
 from kinfolk.accounting.ledger import Ledger, LedgerError
 from kinfolk.accounting.members import ALONE, Source
+from kinfolk.accounting.noise_for_budget import largest
 from kinfolk.accounting.owner import open_owned
 from kinfolk.data.identity import Identity
 from kinfolk.privacy.levels import PrivacyLevel
@@ -262,3 +263,82 @@ def test_a_client_keeps_rows_it_had_before(ledger: Ledger) -> None:
     release(ledger, "second", second)
     truth = exact((1, noise_of(first)), (1, noise_of(second)))
     assert truth <= worst(ledger, "second", second) <= 1.6 * truth
+
+
+def people(name: str, rows: dict[str, list[str]], kind: str = "person") -> Source:
+    values = tuple(np.array(own) for own in rows.values())
+    return Source(name, "column ward", tuple(rows), tuple(map(len, values)), Identity(kind, "id", values))
+
+
+def test_a_person_at_two_clients_hides_nobody(ledger: Ledger) -> None:
+    shared = {"a": ["x", "y"], "b": ["x", *(f"b{n}" for n in range(99))]}
+    rows = account(people("d", shared), "example", epsilon=1.0, promise=500.0)
+    release(ledger, "rows", rows)
+    with pytest.raises(LedgerError, match="would reach"):
+        release(ledger, "clients", account(people("d", shared), "client", epsilon=4.0, promise=10.0))
+
+
+@pytest.mark.parametrize("limit", [1, 2, 19, 20, 100])
+def test_the_largest_number_that_fits_was_tried(limit: int) -> None:
+    for most in range(limit + 1):
+        assert largest(lambda n, most=most: n <= most, limit) == most
+
+
+def test_a_run_name_belongs_to_one_release(ledger: Ledger) -> None:
+    release(ledger, "run1", account(Table().source(), "example", epsilon=1.0))
+    for other in (
+        account(Table().source(), "example", epsilon=20.0),
+        account(Table(client="hospital").source(), "example", epsilon=1.0),
+    ):
+        with pytest.raises(LedgerError, match="'run1' is in ledger"):
+            release(ledger, "run1", other)
+
+
+def test_a_silo_that_is_called_the_federation(ledger: Ledger) -> None:
+    table = Source("patients", ALONE, (ALONE,), (40,))
+    release(ledger, "one", replace(account(table, "example", promise=1.2), parties=("c",)))
+    with pytest.raises(LedgerError, match="also in one"):
+        release(ledger, "two", replace(account(table, "example", promise=1.2), parties=("the federation",)))
+
+
+@pytest.mark.parametrize("other", ["0", "00", "+0", "0.0", "zero"])
+def test_a_client_of_another_name_may_have_the_same_rows(ledger: Ledger, other: str) -> None:
+    release(ledger, "one", account(Source("d", "file", ("0", "x"), (5, 5)), "example"))
+    with pytest.raises(LedgerError, match="also in one"):
+        release(ledger, "two", account(Source("d", "file", (other, "y"), (5, 5)), "example"))
+
+
+def test_arrays_whose_grouping_nobody_named_may_overlap(ledger: Ledger) -> None:
+    release(ledger, "one", account(Source("d", "", ("1", "2"), (5, 5)), "client"))
+    with pytest.raises(LedgerError, match="would reach"):
+        release(ledger, "two", account(Source("d", "", ("1", "2"), (4, 6)), "client", epsilon=2.0))
+
+
+def test_a_hospital_is_the_same_over_the_years(ledger: Ledger) -> None:
+    years = [Source(f"y{n}", "column hospital", ("north", "south"), (9, 9), None, "other years") for n in (1, 2)]
+    release(ledger, "one", account(years[0], "client"))
+    with pytest.raises(LedgerError, match="also in one"):
+        release(ledger, "two", account(years[1], "client"))
+
+
+def test_lines_of_before_count_for_their_name_however_it_is_written(ledger: Ledger) -> None:
+    old = account(Table(name="Patients").source(), "example", epsilon=20.0, noise=0.6)
+    ledger.charge(old.lines("old", range(USES)))
+    with pytest.raises(LedgerError, match="also in old"):
+        release(ledger, "new", account(Table().source(), "example"))
+
+
+def test_a_row_that_is_over_hides_no_other(ledger: Ledger) -> None:
+    first = account(people("d", {"a": ["1", "2"], "b": ["3"]}, "row"), "example", epsilon=1.0)
+    release(ledger, "first", first)
+    over = account(people("e", {"a": ["1"], "b": ["9"]}, "row"), "example", epsilon=30.0, noise=0.5)
+    ledger.charge(replace(x, members=over._digest(ledger)) for x in over.lines("over", range(USES)))
+    other = account(people("f", {"a": ["2"], "b": ["8"]}, "row"), "example", epsilon=60.0, noise=0.6)
+    with pytest.raises(LedgerError, match="was promised epsilon=1 by run first"):
+        release(ledger, "other", other)
+
+
+def test_identities_that_differ_in_form_alone_are_refused(ledger: Ledger) -> None:
+    for pair in (["aB", "Ab"], ["7", "007"], ["1e1", "10"]):
+        with pytest.raises(LedgerError, match="the same up to case"):
+            release(ledger, "r", account(people("d", {"a": pair, "b": ["x"]}, "row"), "example"))

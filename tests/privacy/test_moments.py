@@ -163,5 +163,6 @@ def test_laplace_and_group_costs() -> None:
     assert composition.epsilon([(three, 2)], 1e-5) == pytest.approx(composition.epsilon([(one, 2)], 1e-5))
     mixed = [(Cost("laplace", 4.0), 1), (Cost("gaussian", 4.0, group=2), 1)]
     assert composition.epsilon(mixed, 1e-5) > composition.epsilon(mixed[:1], 1e-5)
-    with pytest.raises(composition.BudgetError, match="group=2"):
-        composition.epsilon([(Cost("gaussian", 4.0, 0.5, group=2), 1)], 1e-5)
+    alone, pair, always = (Cost("gaussian", 4.0, rate, group=n) for rate, n in ((0.5, 1), (0.5, 2), (1.0, 2)))
+    low, middle, high = (composition.epsilon([(cost, 1)], 1e-5) for cost in (alone, pair, always))
+    assert low < middle < high

@@ -82,7 +82,11 @@ def test_epsilon_over_rounds_comes_from_the_ledger_and_ends_at_the_statement(tra
     assert found is not None
     assert found.epsilons[0] == 0
     assert list(found.epsilons) == sorted(found.epsilons)
-    assert found.epsilons[-1] == one.statement()["epsilon"]
+    said = one.statement()["epsilon"]
+    assert found.epsilons[-1] <= said
+    assert found.epsilons[-1] == pytest.approx(said, rel=1e-3 if name == "released" else 0), (
+        "a release states its promise"
+    )
     middle = found.rounds[3]
     paid = [x for x in read_lines(one.public / "ledger.jsonl") if x.party == found.party and x.rounds[1] <= middle]
     (delta,) = {p["delta"] for p in one.statement()["parties"] if p["party"] == found.party}
@@ -90,13 +94,12 @@ def test_epsilon_over_rounds_comes_from_the_ledger_and_ends_at_the_statement(tra
 
 
 @pytest.mark.slow
-def test_an_earlier_release_on_the_same_data_counts(trained: Any) -> None:
-    first, again = (read(trained(name).path, False) for name in ("released", "again"))
-    assert first.spending is not None
-    assert again.spending is not None
-    assert again.spending.epsilons[0] >= first.spending.epsilons[-1] > 1
-    assert again.spending.epsilons[-1] == again.statement["epsilon"]
-    assert "several runs" in again.statement["accountant"]
+def test_what_else_the_rows_were_in_stays_with_their_owner(trained: Any) -> None:
+    one = trained("again")
+    assert {line.run for line in read_lines(one.public / "ledger.jsonl")} == {one.name}
+    account = json.loads((one.private / "account.json").read_text())
+    assert all(found["releases"] == [one.name] for found in account["worst"].values())
+    assert "account.json" not in {path.name for path in one.public.iterdir()}
 
 
 @pytest.mark.fast

@@ -306,7 +306,7 @@ def test_a_release_that_crashed_gives_up_rounds_rather_than_exceed_its_budget(tm
     statement = loop.resume(run).statement()
     assert statement["rounds"] < 25
     assert statement["epsilon"] <= 4.0 * (1 + 1e-9)
-    spans = [(line.party, line.rounds) for line in read_lines(tmp_path / "ledgers" / "synthetic_schools.jsonl")]
+    spans = [(line.party, line.rounds) for line in read_lines(tmp_path / "ledgers" / "ledger.jsonl")]
     kinds = spans.count((spans[0][0], (0, 2)))
     assert all(spans.count((party, (10, 12))) == 2 * kinds for party, _ in spans), "drawn twice, charged twice"
     nothing_else_is_public(run_directory.Run(run))

@@ -84,9 +84,9 @@ class Case:
 CASES = {
     "synthetic-1": Case("synthetic", "example", 60, 1, 0.1, 32, seeds=3, strengths=WIDEST),
     "school-5": Case("School", "example", 20, 5, 0.03, 32),
-    "har-5": Case("HAR", "client", 20, 5, 0.1, 32, SOFTMAX, 0.5),
+    "har-5": Case("HAR", "client", 20, 5, 0.1, 32, SOFTMAX, clip=0.5),
     "mnist-4": Case("MNIST", "example", 5, 4, 0.1, 50, CNN, seeds=1, strengths=FEW),
-    "femnist-5": Case("FEMNIST", "client", 30, 5, 0.1, 10, CNN, 0.5, 30.0, 1, FEW),
+    "femnist-5": Case("FEMNIST", "client", 30, 5, 0.1, 10, CNN, clip=0.5, cohort=30.0, seeds=1, strengths=FEW),
 }
 
 

@@ -8,6 +8,7 @@ server of a federation each hold an `Account`; none of them has steps of its own
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kinfolk.accounting.calibrate import Uses, budget_of
-from kinfolk.accounting.ledger import RELEASED, SIMULATED, Allowance, Ledger, Line, Note
+from kinfolk.accounting.ledger import RELEASED, SIMULATED, Allowance, Ledger, LedgerError, Line, Note
 from kinfolk.accounting.members import Source, label
 from kinfolk.accounting.noise_for_budget import times
 from kinfolk.accounting.owner import reasons
@@ -192,6 +193,7 @@ class Account:
         every = [*ledger.lines, *(replace(line, members=digest) for line in lines if line.uses)]
         standing = Standing(every, ledger.notes, ledger.store)
         own = self.promise(ledger, run)
+        _refuse_another(ledger, run, own.note(digest))
         apart = require_known(standing, own, self.source.disjoint_because)
         if apart:
             note = replace(Note(APART), about=apart)
@@ -209,7 +211,8 @@ class Account:
     def promised(self) -> dict[str, float]:
         """The most that each party's units may ever reach."""
         more = self.privacy.promise or 0.0
-        return {party: max(found.epsilon, more) for party, found in self.budgets().items()}
+        own = self.privacy.budgets
+        return {p: found.epsilon if p in own else max(found.epsilon, more) for p, found in self.budgets().items()}
 
     def promise(self, ledger: Ledger, run: str) -> Promise:
         """What a run promises to its units."""
@@ -280,16 +283,29 @@ class Account:
         """What the statement says of an owner's ledger."""
         if ledger.store is None or self.source is None:
             return None
-        apart = [note.about for note in ledger.notes if note.note == APART and note.about["data"] == label(self.data)]
+        name = label(self.data)
+        declared = [note.about for note in ledger.notes if note.note == APART]
+        apart = [about for about in declared if name == about["data"] or name in about["from"]]
         return Book(
             self.promised(),
             len(ledger),
             ledger.head,
             reasons(ledger),
-            tuple((", ".join(about["from"]), about["because"]) for about in apart),
+            tuple((", ".join(sorted({about["data"], *about["from"]} - {name})), about["because"]) for about in apart),
             ""
             if self.source.identity is None
             else f"{self.source.identity.kind}s known by {self.source.identity.column}",
+        )
+
+
+def _refuse_another(ledger: Ledger, run: str, promise: Mapping[str, Any]) -> None:
+    """Refuses a run whose name another release has, or that went on with other rows, budgets or clients."""
+    noted = [note.about for note in ledger.notes if note.note == PROMISE and note.about["run"] == run]
+    others = {line.members for line in ledger.lines if line.run == run} - {promise["members"]}
+    if others or any(about != json.loads(json.dumps(promise)) for about in noted):
+        raise LedgerError(
+            f"run {run!r} is in ledger {ledger.path} already, with other rows, clients or budgets: what was promised "
+            "stays. Begin a new run"
         )
 
 
@@ -297,7 +313,10 @@ def _more(plan: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
     """Whether a plan has charges that one before it did not have."""
     if before is None:
         return True
-    had = {(kind, Cost(**cost), party): uses for kind, cost, uses, names in before["plan"] for party in names}
+    had: dict[tuple[str, Cost, str], int] = {}
+    for kind, cost, uses, names in before["plan"]:
+        for party in names:
+            had[kind, Cost(**cost), party] = max(uses, had.get((kind, Cost(**cost), party), 0))
     return any(
         uses > had.get((kind, Cost(**cost), party), 0) for kind, cost, uses, names in plan["plan"] for party in names
     )

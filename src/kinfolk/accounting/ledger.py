@@ -119,7 +119,11 @@ class Ledger:
     def _read(self) -> None:
         """What was written since it was read last, by whomever."""
         size = self._file.seek(0, os.SEEK_END)
-        if size < self._size or not self._ends:
+        if size < self._size or not self._is_there():
+            raise LedgerError(
+                f"ledger {self.path} was cut or replaced while it was open: put it back as it was, and begin again"
+            )
+        if not self._ends:
             self._forget()
         if size == self._size:
             return
@@ -132,6 +136,13 @@ class Ledger:
         self._hashes += content.hashes
         self.head = content.head or self.head
         self._size, self._ends, self._torn = self._size + content.size, content.ended, False
+
+    def _is_there(self) -> bool:
+        """Whether the open file is still the one of this name."""
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())
+        except FileNotFoundError:
+            return False
 
     def _forget(self) -> None:
         self.lines, self.notes, self._hashes, self.head = [], [], [], ""

@@ -16,6 +16,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +25,7 @@ from kinfolk.accounting.records import LedgerError
 from kinfolk.data.identity import Identity
 
 VERSION = "kinfolk 1"
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,4})?")
 NOBODY = np.empty(0, np.uint64)
 ALONE = "the whole table"
 """The one client of a table that is a silo's own: whatever a study calls it."""
@@ -31,9 +33,23 @@ ALONE = "the whole table"
 
 def label(text: str) -> str:
     """A name as everybody would say it: whatever its case, its spaces, its form of Unicode; 3.0 is 3."""
-    folded = text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+    if text.isascii():
+        folded = text.lower()
+    else:
+        shown = (sign for sign in unicodedata.normalize("NFKC", text) if unicodedata.category(sign) != "Cf")
+        folded = "".join(shown).casefold()
     plain = " ".join(folded.split())
-    return re.sub(r"^([+-]?\d+)\.0+$", r"\1", plain) if ".0" in plain else plain
+    if (plain[:1] in "0123456789+-." and not plain.isdecimal()) or plain[:1] == "0":
+        return _number(plain)
+    return plain
+
+
+def _number(text: str) -> str:
+    """A number in its one form: 7, 7.0, 007, +7 and 7e0 are all "7"; other text stays."""
+    if not NUMBER.fullmatch(text):
+        return text
+    value = Decimal(text)
+    return f"{value.normalize():f}" if value and abs(value.adjusted()) < 400 else "0" if not value else text
 
 
 @dataclass(frozen=True)
@@ -116,8 +132,7 @@ class Members:
 def tokens(key: bytes, domain: str, values: Iterable[str]) -> np.ndarray:
     """Tokens of rows' identities: equal for equal values, and meaningless without the key.
 
-    64 bits of HMAC-SHA256, so that among ten million rows two that differ are taken for one with a chance of 3e-6, and
-    then the account is too large.
+    64 bits of HMAC-SHA256, so that among ten million rows two that differ are taken for one with a chance of 3e-6.
     """
     prefix = hmac.new(key, f"{VERSION}\0token\0{domain}\0".encode(), hashlib.sha256)
     known: dict[str, bytes] = {}
@@ -153,4 +168,11 @@ def with_tokens(found: Members, clients: Sequence[str], identity: Identity | Non
     if [len(of[name]) for name in found.clients] != list(found.sizes):
         raise LedgerError(f"identity {identity.column!r} has other rows than the data: give one value per row")
     every = [np.sort(tokens(key, found.domain, map(str, of[name].tolist()))) for name in found.clients]
+    if found.is_row_identity:
+        raw = len({value for values in of.values() for value in values.tolist()})
+        if raw != len(np.unique(np.concatenate(every))):
+            raise LedgerError(
+                f"two values of {identity.column!r} are the same up to case, spaces and the form of numbers: an "
+                "account follows them, so give each record one of its own"
+            )
     return replace(found, tokens=np.concatenate(every) if every else NOBODY)

@@ -164,8 +164,7 @@ def largest(feasible: Callable[[int], bool], limit: int = 10**7) -> int:
     good, bad = 1, 2
     while bad <= limit and feasible(bad):
         good, bad = bad, bad * 2
-    if bad > limit:
-        return limit
+    bad = min(bad, limit + 1)  # which nobody asked about
     while bad - good > 1:
         middle = (good + bad) // 2
         good, bad = (middle, bad) if feasible(middle) else (good, middle)

@@ -52,8 +52,18 @@ def comparable(first: Members, second: Members) -> bool:
 
 
 def same_grouping(first: Members, second: Members) -> bool:
-    """Whether a client's name means the same in both."""
-    return (first.data, first.grouping) == (second.data, second.grouping)
+    """Whether a client's name means the same in both: one that nobody named means nothing."""
+    return first.data == second.data and same_clients(first, second)
+
+
+def same_clients(first: Members, second: Members) -> bool:
+    """Whether clients are made alike, be it of other rows: a hospital stays itself over the years.
+
+    Where nobody named what makes them, only the very same names and sizes under the same data name are.
+    """
+    if first.grouping and first.grouping == second.grouping:
+        return True
+    return (first.data, first.clients, first.sizes) == (second.data, second.clients, second.sizes)
 
 
 def of_rows(mine: Members, client: int, release: Members, names: Names) -> Codes:
@@ -64,9 +74,7 @@ def of_rows(mine: Members, client: int, release: Members, names: Names) -> Codes
     if names.disjoint(mine.data, release.data):
         return np.zeros(count, np.int64), [()]
     where = ANY
-    if same_grouping(mine, release):
-        if mine.clients[client] not in release.clients:
-            return np.zeros(count, np.int64), [()]
+    if same_grouping(mine, release) and mine.clients[client] in release.clients:
         where = release.place(mine.clients[client])
     return np.zeros(count, np.int64), [_one_row(release, where)]
 
@@ -117,18 +125,27 @@ def _several(release: Members, whose: list[int]) -> Met:
 
 def of_clients(history: Iterable[Members], mine: Members, release: Members, names: Names) -> list[Met]:
     """For each of my clients how it lies in the release. `history`: all memberships, for rows a client had before."""
+    history = list(history)
     if comparable(mine, release):
         return _clients_by_tokens(history, mine, release)
-    if names.disjoint(mine.data, release.data):
-        return [()] * len(mine.clients)
-    if same_grouping(mine, release):
-        return [_by_name(mine.clients[k], release) for k in range(len(mine.clients))]
-    return [_by_size(size, release) for size in mine.sizes]
+    apart = names.disjoint(mine.data, release.data)
+    named = same_clients(mine, release) and (apart or mine.data == release.data)
+    found: list[Met] = []
+    for name, size in zip(mine.clients, mine.sizes, strict=True):
+        if named and name in release.clients:
+            found.append(_by_name(name, release))
+        else:
+            found.append(() if apart else _by_size(_largest(history, mine, name, size), release))
+    return found
+
+
+def _largest(history: Iterable[Members], mine: Members, name: str, size: int) -> int:
+    """The most rows that a client ever had."""
+    others = (other for other in history if same_grouping(mine, other) and name in other.clients)
+    return max([size, *(other.sizes[other.clients.index(name)] for other in others)])
 
 
 def _by_name(name: str, release: Members) -> Met:
-    if name not in release.clients:
-        return ()
     where = release.place(name)
     return ((where, release.sizes[where], 0),) if release.level == Level.EXAMPLE else ((0, 1, 0),)
 
@@ -143,7 +160,7 @@ def _by_size(size: int, release: Members) -> Met:
 
 def _clients_by_tokens(history: Iterable[Members], mine: Members, release: Members) -> list[Met]:
     known, clients = _ever(history, mine)
-    named = same_grouping(mine, release)
+    named = same_clients(mine, release)
     met: list[dict[int, int]] = [{} for _ in mine.clients]
     if len(known):
         first = np.searchsorted(known, release.tokens, "left")
@@ -152,7 +169,8 @@ def _clients_by_tokens(history: Iterable[Members], mine: Members, release: Membe
             hit = first + step < last
             pairs = clients[(first + step)[hit]] * len(release.clients) + release.owners[hit]
             for pair, count in zip(*np.unique(pairs, return_counts=True), strict=True):
-                met[pair // len(release.clients)][int(pair % len(release.clients))] = int(count)
+                own, theirs = divmod(int(pair), len(release.clients))
+                met[own][theirs] = met[own].get(theirs, 0) + int(count)
     return [_counted(mine, k, found, release, named) for k, found in enumerate(met)]
 
 
@@ -176,4 +194,6 @@ def _counted(mine: Members, k: int, found: dict[int, int], release: Members, nam
         (release.is_row_identity and count == release.sizes[j]) or (named and release.clients[j] == mine.clients[k])
         for j, count in found.items()
     )
+    if named and mine.clients[k] in release.clients and release.clients.index(mine.clients[k]) not in found:
+        return ((0, whole + 1, len(found) - whole),)  # the same client, with other rows
     return ((0, whole, len(found) - whole),) if found else ()

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kinfolk.accounting import locks
 from kinfolk.accounting.ledger import Ledger, LedgerError, read_ledger
 from kinfolk.accounting.member_store import MemberStore
 from kinfolk.accounting.records import Content
@@ -24,6 +26,8 @@ from kinfolk.files import write_whole
 OPENED, IMPORTED = "opened", "imported"
 """Kinds of notes."""
 FILE = "ledger.jsonl"
+ASIDE = re.compile(r"ledger-until-\d{8}-\d{6}\.jsonl")
+"""What `open_new` calls the ledger of before."""
 REMEDY = 'restore it from a copy; or, if it is lost, say so: kinfolk ledger open --new --because "..."'
 
 
@@ -40,6 +44,8 @@ class Key:
     """How long the ledger was when it was last written."""
     head: str = ""
     """The hash of its last record then."""
+    given_up: bool = False
+    """Whether its owner said that it is lost."""
 
 
 def ledger_folder() -> Path:
@@ -64,7 +70,7 @@ def open_owned(path: Path, wait: float = 10.0) -> Ledger:
 
     `path`: the ledger's file. `wait`: as for `Ledger`.
     """
-    ledger = Ledger(path.absolute(), wait, hold=False)
+    ledger = Ledger(path.resolve(), wait, hold=False)
     try:
         with ledger.turn():
             _make_owned(ledger, list(_keys()))
@@ -76,9 +82,12 @@ def open_owned(path: Path, wait: float = 10.0) -> Ledger:
 
 def _make_owned(ledger: Ledger, keys: list[Key]) -> None:
     """Finds or makes the ledger's key, compares its length, and sees that both are kept from now on."""
-    before = max((key.records for key in keys if key.ledger == str(ledger.path)), default=0)
+    before = max((k.records for k in keys if k.ledger == str(ledger.path) and not k.given_up), default=0)
     if before and not len(ledger):
         raise LedgerError(f"ledger {ledger.path} is gone, and its key says that it had {before} records: {REMEDY}")
+    lost = [key for key in keys if key.records and not key.given_up and not Path(key.ledger).exists()]
+    if lost and not len(ledger):
+        raise LedgerError(f"ledger {lost[0].ledger} is gone, and its key is here, so there was an account: {REMEDY}")
     found = _key_of(ledger, keys) or _begin(ledger)
     if not ledger.had(found.records, found.head):
         raise LedgerError(
@@ -101,13 +110,19 @@ def open_new(path: Path, because: str) -> Path | None:
     """
     if not because.strip():
         raise LedgerError("because='': say why the account begins anew; every later statement quotes it")
-    path, aside = path.absolute(), None
-    for key in [key for key in _keys() if key.ledger == str(path)]:
-        _write(replace(key, ledger=f"{path} (given up)"))
+    path, aside = path.resolve(), None
+    for key in list(_keys()):
+        if key.ledger == str(path) or not Path(key.ledger).exists():
+            _write(replace(key, given_up=True))
     if path.exists():
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         aside = path.with_name(f"{path.stem}-until-{stamp}{path.suffix}")
-        path.rename(aside)
+        with path.open("ab") as file:
+            try:
+                locks.lock(file, path, 10.0)
+            except BlockingIOError:
+                raise LedgerError(f"ledger {path} is in use by another process: wait for it to end") from None
+            path.rename(aside)
     with Ledger(path) as ledger:
         _begin(ledger, because=because.strip())
     return aside
@@ -147,7 +162,7 @@ def _import_old(ledger: Ledger) -> None:
     if ledger.path != default_ledger().absolute():
         return
     for path in sorted(ledger.path.parent.glob("*.jsonl")):
-        if path != ledger.path and "-until-" not in path.name:
+        if path != ledger.path and not ASIDE.fullmatch(path.name):
             import_lines(ledger, path)
 
 
@@ -157,11 +172,13 @@ def import_lines(ledger: Ledger, path: Path) -> None:
     `ledger`: an owner's. `path`: the older one's file.
     """
     with ledger.turn():
-        if str(path) not in {note.about["ledger"] for note in ledger.notes if note.note == IMPORTED}:
-            lines = read_ledger(path).lines
-            ledger.charge(lines)
-            ledger.note(IMPORTED, {"ledger": str(path), "lines": len(lines)})
-    path.rename(path.with_name(f"{path.name}.imported"))
+        content = read_ledger(path)
+        if content.notes:
+            raise LedgerError(f"{path} is an owner's ledger itself: give it with --ledger, or move it elsewhere")
+        if content.lines and content.head not in {n.about["head"] for n in ledger.notes if n.note == IMPORTED}:
+            ledger.charge(content.lines)
+            ledger.note(IMPORTED, {"ledger": path.name, "lines": len(content.lines), "head": content.head})
+    path.rename(path.with_name(f"{path.name}.{content.head[:8]}.imported"))
 
 
 def _keys() -> Iterator[Key]:

@@ -135,7 +135,7 @@ def _by_quadrature(cost: Cost, order: float) -> float:
     """Of the pair itself. The integrand is a sum of Gaussians of this width: the trapezoidal rule is exact to rounding
     on a grid of a twentieth of it."""
     z = cost.noise_multiplier
-    reach = order * max(cost.group, 1) + 12 * z
+    reach = order * (2 if replaces(cost) else cost.group) + 12 * z
     x = np.arange(-reach, reach, z / 20) if reach < 1e5 * z else np.linspace(-reach, reach, 4_000_001)
     if replaces(cost):
         places, chances = np.array([0.0, 1.0]), np.array([1 - cost.rate, cost.rate])

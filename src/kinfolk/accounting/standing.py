@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from kinfolk.accounting import composition
-from kinfolk.accounting.members import Members
+from kinfolk.accounting.members import Members, label
 from kinfolk.accounting.overlap import ANY, Met, Names, comparable, of_clients, of_rows
 from kinfolk.accounting.records import LedgerError, Line, Note
-from kinfolk.privacy.levels import FEDERATION, Level
+from kinfolk.privacy.levels import Level
 from kinfolk.privacy.release import Cost
 
 SLACK = 1 + 1e-9
@@ -83,8 +83,10 @@ class Release:
     def of(self, run: str, party: str) -> dict[tuple[str, Cost], int]:
         """What a party was charged in a run."""
         if party not in self.places:
-            known = self.members.clients and party != FEDERATION
-            self.places[party] = self.members.place(party) if known else len(self.places)
+            if not self.members.clients:
+                self.places[party] = len(self.places)
+            else:
+                self.places[party] = 0 if self.members.level == Level.CLIENT else self.members.place(party)
         return self.charged.setdefault(run, {}).setdefault(self.places[party], {})
 
     def draws(self, where: int) -> list[tuple[str, Mapping[tuple[str, Cost], int]]]:
@@ -135,7 +137,9 @@ class Standing:
 
     def _members(self, line: Line) -> Members:
         """Who was in it; of a line from before accounts followed rows, everybody that its data set's name has."""
-        return self.store.load(line.members) if line.members else Members(line.data, line.unit, "", (), ())
+        if line.members:
+            return self.store.load(line.members)
+        return Members(label(line.data), line.unit, "", (), ())
 
     @cached_property
     def promises(self) -> tuple[Promise, ...]:
@@ -147,13 +151,21 @@ class Standing:
         members = self.store.load(about["members"])
         return Promise(about["run"], members, about["relation"], about["tasks"], budgets)
 
-    def worst(self, promise: Promise, party: str) -> Worst:
-        """What the worst unit of a party has lost over all releases."""
+    def worst(self, promise: Promise, party: str, *, met: str | None = None, seen: bool = False) -> Worst:
+        """What the worst unit of a party has lost over all releases.
+
+        `met`: only units that are in this run. `seen`: against somebody who sees who takes part, so that sampling saves
+        nothing.
+        """
         _, delta = promise.budgets[party]
         found = Worst(0.0, delta, ())
         for profile in self._profiles(promise, party):
             charges = self._charges(promise, profile)
+            if seen:
+                charges = [(run, replace(cost, rate=1.0), uses) for run, cost, uses in charges]
             runs = tuple(dict.fromkeys(run for run, _, _ in charges))
+            if met is not None and met not in runs:
+                continue
             lost = composition.epsilon(composition.by_run(charges), delta, adaptive=len(runs) > 1)
             if lost > found.epsilon:
                 found = Worst(lost, delta, runs)
@@ -177,19 +189,19 @@ class Standing:
     def _rows_in(self, mine: Members, client: int, digest: str) -> tuple[np.ndarray, list[Met]]:
         release = self.releases[digest].members
         if not release.clients:  # known by name only
-            met: Met = (
-                () if release.data != mine.data else ((ANY, 1, 0),) if release.level == "example" else ((0, 0, 1),)
-            )
+            met: Met = ((ANY, 1, 0),) if release.level == "example" else ((0, 0, 1),)
+            met = () if self.names.disjoint(release.data, mine.data) else met
             return np.zeros(mine.sizes[client], np.int64), [met]
         return of_rows(mine, client, release, self.names)
 
     def _clients_in(self, promise: Promise, digest: str) -> list[Met]:
         mine, release = promise.members, self.releases[digest].members
         if not release.clients:
-            if release.data != mine.data:
+            if self.names.disjoint(release.data, mine.data):
                 return [()] * len(mine.clients)
-            return [((ANY, size, 0),) if release.level == "example" else ((0, 1, 0),) for size in mine.sizes]
-        history = (other.members for other in self.releases.values() if comparable(other.members, mine))
+            most = [size * promise.tasks for size in mine.sizes]
+            return [((ANY, size, 0),) if release.level == "example" else ((0, 0, size),) for size in most]
+        history = (other.members for other in self.releases.values())
         return [
             tuple((where, whole * promise.tasks, parts * promise.tasks) for where, whole, parts in met)
             for met in of_clients(history, mine, release, self.names)
@@ -212,8 +224,13 @@ class Standing:
 
 
 def plans(notes: Iterable[Note]) -> dict[str, Mapping[str, Any]]:
-    """For every run what it has planned, charged or not: nobody else may have that."""
-    return {note.about["run"]: note.about for note in notes if note.note == PLAN}
+    """For every run what it has planned, charged or not: nobody else may have that. A later plan never takes away."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for note in notes:
+        if note.note == PLAN:
+            before = found.get(note.about["run"], {"plan": []})
+            found[note.about["run"]] = {**note.about, "plan": [*before["plan"], *note.about["plan"]]}
+    return found
 
 
 def plan_of(run: str, digest: str, lines: Iterable[Line]) -> dict[str, Any]:
@@ -246,7 +263,7 @@ def _dearest(parties: Sequence[Mapping[tuple[str, Cost], int]]) -> dict[tuple[st
             noise_multiplier=min(cost.noise_multiplier for cost in every),
             rate=max(cost.rate for cost in every),
             delta=max(cost.delta for cost in every),
-            covers=1 if any(cost.covers == 1 for cost in every) else every[0].covers,
+            covers=min(cost.covers for cost in every),
         )
         out[kind, cost] = max(sum(uses for _, uses in pairs) for pairs in several)
     return out
@@ -261,8 +278,8 @@ def require(standing: Standing, planned: Promise) -> None:
     for promise in (planned, *others):
         own = promise.run == planned.run
         for party, (epsilon, delta) in promise.budgets.items():
-            worst = standing.worst(promise, party)
-            if worst.epsilon <= epsilon * SLACK or not (own or planned.run in worst.releases):
+            worst = standing.worst(promise, party, met=None if own else planned.run)
+            if worst.epsilon <= epsilon * SLACK:
                 continue
             met = [run for run in worst.releases if run != promise.run]
             also = f" Its rows are also in {', '.join(met)}." if met else ""

@@ -207,7 +207,7 @@ def _people(level: PrivacyLevel, parties: Sequence[PartyAccount]) -> dict[str, o
     """
     count = level.tasks_per_person
     if level.level.server_pays:
-        return {"unit": f"one person, with all data in up to {count} clients", "tasks_per_person": count}
+        return {"unit": f"one person, whose data are all of up to {count} clients", "tasks_per_person": count}
     epsilons, deltas = (sorted((p[key] for p in parties), reverse=True)[:count] for key in ("epsilon", "delta"))
     joint = {"epsilon": float(sum(epsilons)), "delta": float(sum(deltas))}
     return {"tasks_per_person": count, "person": joint}

@@ -172,8 +172,9 @@ class Federation:
     """How raw rows became arrays (a schema as TOML), so that new rows can be treated alike; empty: unknown."""
     guesses: tuple[str, ...] = ()
     """Columns whose bounds, values or kinds were guessed from all clients' rows: never in a release."""
-    grouping: str = "clients"
-    """What makes a client: the column's name, or `file`. Names of clients mean the same only within one grouping."""
+    grouping: str = ""
+    """What makes a client: a column's name, a file each. Names of clients mean the same only within one grouping;
+    empty: nobody knows."""
     identity: Identity | None = None
     """What its rows are known by in other tables and other years, as declared by their owner."""
 
@@ -212,6 +213,7 @@ def from_rows(
     scaling_is_private: bool = True,
     row_ids: Sequence[object] | np.ndarray | None = None,
     person_ids: Sequence[object] | np.ndarray | None = None,
+    grouping: str = "",
 ) -> Federation:
     """A federation from a table: rows of all clients, split into training and test rows.
 
@@ -224,7 +226,9 @@ def from_rows(
     are, where the outcome is `classes`. `scaling`: how features were scaled, in words; repeated in the privacy
     statement. `scaling_is_private`: False if scaling looked at data; every statement then says so, and a release at
     example level is refused. `row_ids` or `person_ids`: what a record, or a person, is known by in every table and
-    year, one value per row; accounts then follow them, whatever tables and clients are called.
+    year, one value per row; accounts then follow them, whatever tables and clients are called. `grouping`: what makes a
+    client (`ward`, `hospital`), so that another release knows a client by its name; without it, and without identities,
+    any row may be any other.
     """
     x = {name: np.asarray(part) for name, part in x.items()} if isinstance(x, dict) else np.asarray(x)
     y, clients = np.asarray(y), np.asarray(clients)
@@ -264,6 +268,7 @@ def from_rows(
         classes=classes,
         scaling=scaling,
         scaling_is_private=scaling_is_private,
+        grouping=grouping,
         identity=_identity(row_ids, person_ids, own, len(y)),
     )
 

@@ -72,6 +72,7 @@ def load_data(choice: DataChoice, seed: int) -> Federation:
         raise DataError(
             f"data={choice.name!r} returned a {type(federation).__name__}: return a Federation, as from_rows makes one"
         )
+    federation = federation if federation.grouping else replace(federation, grouping=f"data set {choice.name}")
     return pooled(federation) if choice.pooled else federation
 
 

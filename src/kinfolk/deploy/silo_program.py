@@ -150,9 +150,8 @@ def prepare_silo(study: Study, policy: Policy, rows: Rows, identity: Identity | 
     terms, uses = calibrated(privacy, who, lambda draft: _count(study, policy, _one(draft).own, rounds, size))
     own_table = policy.data
     source = Source(own_table.name, ALONE, (ALONE,), (size,), identity, own_table.disjoint_because)
-    account = Account(
-        privacy, own_table.name, (policy.client,), (size,), _one(terms), uses, not policy.test_keys, source
-    )
+    who_pays, released = ((policy.client,), (size,)), not policy.test_keys
+    account = Account(privacy, own_table.name, *who_pays, _one(terms), uses, released=released, source=source)
     program = Program(study, policy, rows, account, ())
     return replace(program, checks=tuple(_check(program, phase) for phase in range(len(study.algorithms))))
 

@@ -39,11 +39,15 @@ def section(records: Sequence[Record]) -> tuple[Part, ...]:
         programs = ", ".join(record.statement["program"])
         rows.append((name, "flow check before training, on the program that ran", f"passed; program {programs}"))
         rows.append((name, "releases counted while training against those charged", "equal, or it would have stopped"))
-        if record.spending is None:
+        ledger = record.run.public / "ledger.jsonl"
+        if not ledger.exists():
             rows.append((name, "ledger", "not in public/: ask for the one that the run was charged to"))
             continue
-        whole = chained(record.run.public / "ledger.jsonl")
+        whole = record.spending is not None and chained(ledger)
         rows.append((name, "ledger's chain of hashes, just now", "unbroken" if whole else "BROKEN"))
+        if record.spending is None:
+            broken.append(name)
+            continue
         again = record.spending.epsilons[-1]
         promised, said = "promise" in record.statement, record.epsilon or 0.0
         same = again <= said * (1 + 1e-9) if promised else math.isclose(again, said, rel_tol=1e-9)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from kinfolk.accounting import composition
-from kinfolk.accounting.ledger import Line, read_lines
+from kinfolk.accounting.ledger import LedgerError, Line, read_lines
 from kinfolk.accounting.statement import Statement
 from kinfolk.training import run_directory
 from kinfolk.training.experiment import Experiment
@@ -106,7 +106,11 @@ def spending(run: Run, statement: Statement) -> Spending | None:
         return None
     most = max(parties, key=lambda party: party["epsilon"])
     account = (most["party"], statement["data"], statement["level"], statement["relation"])
-    lines = [x for x in read_lines(path) if (x.party, x.data, x.unit, x.cost.relation) == account]
+    try:
+        written = read_lines(path)
+    except LedgerError:
+        return None  # the table of checks says so
+    lines = [x for x in written if (x.party, x.data, x.unit, x.cost.relation) == account]
     adaptive = len({line.run for line in lines}) > 1
     ends = [(place, line.rounds[1]) for place, line in enumerate(lines, 1) if line.run == statement["run"]]
     last = {rounds: place for place, rounds in ends}

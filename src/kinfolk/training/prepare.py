@@ -139,7 +139,8 @@ def prepare(
             clients, weights=jnp.tile(precision_weights(terms, sizes, clients), (len(federations), 1))
         )
     parties, units = level.level.parties(data.ids), tuple(level.level.units(sizes))
-    account = Account(level, data.name, parties, units, terms, uses, experiment.seed is None, source_of(data))
+    released, source = experiment.seed is None, source_of(data)
+    account = Account(level, data.name, parties, units, terms, uses, released=released, source=source)
     checks = tuple(check_job(plan, algorithm, terms, clients) for algorithm in algorithms)
     return Job(
         experiment=experiment,

@@ -194,7 +194,7 @@ def test_people_in_several_clients_have_a_joint_account(tmp_path: Path) -> None:
     noise = [prepare.prepare(run.experiment()).terms.inbox.noise_multiplier for run in (plain, joint)]  # type: ignore[union-attr]
     assert noise[1] == pytest.approx(3 * noise[0], rel=1e-4)
     assert joint.statement()["epsilon"] == pytest.approx(2, rel=1e-3)
-    assert "one person, with all data in up to 3 clients" in (joint.public / "statement.txt").read_text()
+    assert "one person, whose data are all of up to 3 clients" in (joint.public / "statement.txt").read_text()
     local = Experiment(seed=0, privacy=example_level(1.0, tasks_per_person=2), phases=(Phase("local", 1),))
     found = loop.run(local, tmp_path / "example")
     assert found.statement()["person"]["epsilon"] == pytest.approx(2, rel=0.02)
