@@ -181,7 +181,7 @@ class Standing:
         combined, meanings = np.zeros(mine.sizes[client], np.int64), [()]
         for digest in digests:
             codes, meaning = self._rows_in(mine, client, digest)
-            both, combined = np.unique(combined * len(meaning) + codes, return_inverse=True)
+            both, combined = _numbered(combined * len(meaning) + codes, len(meanings) * len(meaning))
             pairs = (divmod(int(code), len(meaning)) for code in both)
             meanings = [(*meanings[before], (digest, meaning[now])) for before, now in pairs]
         return meanings
@@ -221,6 +221,14 @@ class Standing:
                             seen[key] = replace(cost, relation=promise.relation, group=whole, parts=parts)
                         found.append((run, seen[key], uses))
         return found
+
+
+def _numbered(codes: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """The codes that occur, sorted, and for each place the number of its code; all are below `limit`."""
+    if limit > 2**22:
+        return np.unique(codes, return_inverse=True)
+    occurs = np.bincount(codes, minlength=limit) > 0
+    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[codes]
 
 
 def plans(notes: Iterable[Note]) -> dict[str, Mapping[str, Any]]:
