@@ -69,7 +69,7 @@ def heart_study(hospitals: dict[str, np.ndarray]) -> Study:
 
 
 def lines_of(silo: Path) -> list[Line]:
-    path = silo / "state" / "ledger.jsonl"
+    path = silo / "ledger.jsonl"
     return read_lines(path) if path.exists() else []
 
 
@@ -90,7 +90,7 @@ def test_a_federation_survives_what_hospitals_and_networks_do(
         columns = Columns("data.csv", f"{name}'s patients", TARGET, dict(BOUNDS))
         policy = policy_for(study, name, data=columns, answer_every=0.25, ledger="ledger.jsonl")
         if name == poor:
-            policy = replace(policy, privacy=replace(LEVEL, epsilon=enough, noise_multiplier=3.0))
+            policy = replace(policy, privacy=replace(LEVEL, epsilon=enough, noise_multiplier=3.0), rounds=PAID_ROUNDS)
         policies.append(policy)
     write_federation(home, study, policies, ["localhost", "127.0.0.1"], port)
     silos = {name: home / "silos" / name for name in study.roster.clients}
