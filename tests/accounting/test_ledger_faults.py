@@ -294,8 +294,10 @@ def test_old_ledgers_are_taken_over_once(tmp_path: Path) -> None:
     assert len(list(folder.glob("patients.jsonl.*.imported"))) == 1
     with Ledger(folder / "visits-until-2020.jsonl") as old:
         old.charge([line(6)])
+    with open_owned(folder / "others.jsonl") as another:
+        another.charge([line(7)])
     with open_owned(owner.default_ledger()) as ledger:
-        assert [x.uses for x in ledger.lines] == [5, 6]
+        assert [x.uses for x in ledger.lines] == [5, 6], "another owner's ledger in the same folder stays theirs"
 
 
 def test_a_ledger_that_is_cut_or_replaced_while_it_is_open_takes_no_charge(path: Path) -> None:

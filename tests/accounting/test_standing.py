@@ -342,3 +342,16 @@ def test_identities_that_differ_in_form_alone_are_refused(ledger: Ledger) -> Non
     for pair in (["aB", "Ab"], ["7", "007"], ["1e1", "10"]):
         with pytest.raises(LedgerError, match="the same up to case"):
             release(ledger, "r", account(people("d", {"a": pair, "b": ["x"]}, "row"), "example"))
+
+
+def test_what_is_seen_of_participation_is_added_up_too(ledger: Ledger) -> None:
+    """Over several runs sampling saves nothing against whoever sees who takes part."""
+    both = [account(Table().source(), "client", epsilon=20.0, noise=4.0, cohort=2.0, promise=20.0) for _ in range(2)]
+    for run, one in zip(("first", "second"), both, strict=True):
+        release(ledger, run, one)
+    stated = both[1].statement(ledger, "second", program=[])
+    truth = exact(*((1, noise_of(one)) for one in both))
+    assert stated["epsilon"] == 20.0
+    assert stated["epsilon_if_participation_is_seen"] >= max(truth, 20.0)
+    assert both[1]._seen(ledger, "second") >= truth > worst(ledger, "second", both[1])
+    assert sum(stated["parties"][0]["releases"].values()) == USES, "this run's alone"

@@ -166,24 +166,23 @@ class Account:
 
     def require(self, ledger: Ledger, run: str, parts: Iterable[range]) -> None:
         """Refuses rounds that would take a party beyond its budget, together with all that its ledger holds."""
-        planned: dict[str, list[tuple[str, Cost, int]]] = {party: [] for party in self.parties}
-        parts = list(parts)
-        for rounds in parts:
-            for line in self.lines(run, rounds):
-                planned[line.party].append((run, line.cost, line.uses))
         if not self.level.private:
             return
-        if ledger.store is None or self.source is None:
-            ledger.require(self.data, self.level.value, planned, self.budgets())
+        lines = [line for rounds in parts for line in self.lines(run, rounds)]
+        if ledger.store is not None and self.source is not None:
+            with ledger.turn():
+                self._promise(ledger, run, lines)
             return
-        with ledger.turn():
-            self._promise(ledger, run, [line for rounds in parts for line in self.lines(run, rounds)])
+        planned: dict[str, list[tuple[str, Cost, int]]] = {party: [] for party in self.parties}
+        for line in lines:
+            planned[line.party].append((run, line.cost, line.uses))
+        ledger.require(self.data, self.level.value, planned, self.budgets())
 
     def _digest(self, ledger: Ledger) -> str:
         """What the ledger calls those who are in this release; empty where it knows names only."""
         if ledger.store is None or self.source is None:
             return ""
-        return ledger.store.remember(self.source.members(self.level.value, ledger.store.key))
+        return ledger.store.of(self.source, self.level.value)
 
     def _promise(self, ledger: Ledger, run: str, lines: list[Line]) -> None:
         """Checks all promises with these lines added; notes this run's promise and its whole plan before it begins."""
@@ -196,8 +195,7 @@ class Account:
         _refuse_another(ledger, run, own.note(digest))
         apart = require_known(standing, own, self.source.disjoint_because)
         if apart:
-            note = replace(Note(APART), about=apart)
-            standing = Standing(every, [*ledger.notes, note], ledger.store)
+            standing = Standing(every, [*ledger.notes, Note(APART, apart)], ledger.store)
         require(standing, own)
         ledger.store.save(digest)
         if apart:
@@ -260,8 +258,10 @@ class Account:
         self, ledger: Ledger, run: str, *, program: Sequence[str], prepared: Preparation | None = None
     ) -> Statement:
         """What is promised, from the ledger's lines; refused for a run that made releases and has no line."""
-        prepared = prepared or Preparation()
+        prepared, book = prepared or Preparation(), self._book(ledger, run)
         lines = ledger.about(self.data, self.level.value, self.privacy.relation)
+        if book is not None:  # what else these units were in is in the promise, and stays with their owner
+            lines = [line for line in lines if line.run == run]
         if not any(line.run == run for line in lines) and any(counts.sum() for counts in self.uses.values()):
             raise PrivacyError(
                 f"ledger {ledger.path} has no line of this run, which made releases: no statement is written"
@@ -275,11 +275,18 @@ class Account:
             program=program,
             scaling=prepared.scaling,
             scaling_is_private=prepared.is_private,
-            other_accounts=len(lines) < len([x for x in ledger.lines if x.data == self.data]),
-            book=self._book(ledger),
+            other_accounts=book is None and len(lines) < len([x for x in ledger.lines if x.data == self.data]),
+            book=book,
         )
 
-    def _book(self, ledger: Ledger) -> Book | None:
+    def _seen(self, ledger: Ledger, run: str) -> float:
+        """Epsilon over several runs against somebody who sees who takes part; 0 where there is one run alone."""
+        assert ledger.store is not None
+        own, found = self.promise(ledger, run), Standing(ledger.lines, ledger.notes, ledger.store)
+        every = [found.worst(own, party, seen=True) for party in own.budgets] if self.level.server_pays else []
+        return max((worst.epsilon for worst in every if len(worst.releases) > 1), default=0.0)
+
+    def _book(self, ledger: Ledger, run: str) -> Book | None:
         """What the statement says of an owner's ledger."""
         if ledger.store is None or self.source is None:
             return None
@@ -295,6 +302,7 @@ class Account:
             ""
             if self.source.identity is None
             else f"{self.source.identity.kind}s known by {self.source.identity.column}",
+            self._seen(ledger, run),
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kinfolk.accounting.members import NOBODY, Members
+from kinfolk.accounting.members import NOBODY, Members, Source
 from kinfolk.accounting.records import LedgerError
 from kinfolk.files import write_whole
 
@@ -25,6 +25,15 @@ class MemberStore:
     folder: Path
     key: bytes
     known: dict[str, Members] = field(default_factory=dict, compare=False)
+    sources: dict[tuple[int, str], tuple[Source, str]] = field(default_factory=dict, compare=False)
+    """Digests of what was asked for before: a token for each row takes time."""
+
+    def of(self, source: Source, level: str) -> str:
+        """The digest of those who are in a release of a source; nothing is written yet."""
+        place = (id(source), level)
+        if place not in self.sources:
+            self.sources[place] = (source, self.remember(source.members(level, self.key)))
+        return self.sources[place][1]
 
     def remember(self, members: Members) -> str:
         """Its digest; nothing is written yet."""

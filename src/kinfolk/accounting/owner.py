@@ -162,8 +162,8 @@ def _import_old(ledger: Ledger) -> None:
     if ledger.path != default_ledger().absolute():
         return
     for path in sorted(ledger.path.parent.glob("*.jsonl")):
-        if path != ledger.path and not ASIDE.fullmatch(path.name):
-            import_lines(ledger, path)
+        if path != ledger.path and not ASIDE.fullmatch(path.name) and not read_ledger(path).notes:
+            import_lines(ledger, path)  # one with notes is another owner's
 
 
 def import_lines(ledger: Ledger, path: Path) -> None:

@@ -105,6 +105,8 @@ class Book:
     """Data sets declared disjoint from this one, and why."""
     identity: str
     """How rows are known; empty: clients and rows by name."""
+    seen: float
+    """Epsilon over several runs against somebody who sees who takes part; 0 where there is one run alone."""
 
 
 def statement(
@@ -185,7 +187,7 @@ def _add_promise(result: Statement, book: Book) -> None:
         party["epsilon"] = book.promised.get(party["party"], party["epsilon"])
     result["epsilon"] = max((party["epsilon"] for party in result["parties"]), default=0.0)
     if "epsilon_if_participation_is_seen" in result:
-        seen = max(result["epsilon_if_participation_is_seen"], result["epsilon"])
+        seen = max(result["epsilon_if_participation_is_seen"], result["epsilon"], book.seen)
         result["epsilon_if_participation_is_seen"] = seen
     if "person" in result:
         dearest = sorted((party["epsilon"] for party in result["parties"]), reverse=True)
