@@ -84,14 +84,15 @@ def compare(
     known = None if relation is None else read_relation(relation)
     strength = recipes.COMPARED_STRENGTH if strength is None and not files else strength
     given = recipes.Given(None, rounds, step_size, strength=strength, relation=known, pull=pull)
-    rows: Any = None
+    notes: list[str] = []
     choice, federations = in_directory(DataChoice(data, test_fraction=test_fraction), data_dir), None
     if files:
         from kinfolk.data.tables.encode import federation
 
         choice, rows = table_choice(files, client, target, schema, None, test_fraction)
         federations = [federation(rows, choice, number) for number in numbers]
-        tell(rows.notes, as_json)
+        notes = [*rows.notes, *rows.about_one_answer("mean_regularized")]
+        tell(notes, as_json)
     found = []
     for name in methods:
         for privacy, budget in zip(levels, budgets, strict=True):
@@ -115,7 +116,7 @@ def compare(
             with bar(as_json, label) as progress:
                 run = loop.run(experiment, output, progress=progress, data=federations)
             found.append({**result_row(run), "budget": budget, "error_spread": error_spread(run)})
-    more: dict[str, Any] = {"notes": list(rows.notes)} if files else {}
+    more: dict[str, Any] = {"notes": notes} if files else {}
     if level != "none":
         if picture is None:
             picture = output / f"compare-{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}.svg"

@@ -20,7 +20,7 @@ from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.toml import ConfigError
 
 if TYPE_CHECKING:
-    from kinfolk.data.tables.encode import Encoded
+    from kinfolk.data.tables.encode import Encoded, Tables
 
 
 def in_directory(choice: DataChoice, directory: Path | None) -> DataChoice:
@@ -112,27 +112,47 @@ def table_choice(
     return replace(choice, name=encode.check_name(name)), rows
 
 
+MOST_SHOWN = 100
+"""Columns of a draft that are shown; the file has all of them."""
+
+
 def schema(
-    files: Annotated[list[Path], typer.Argument(metavar="TABLE...", help="CSV, Parquet or Arrow files.")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[TABLE...]", help="CSV, Parquet or Arrow files; none, if --from declares everything."),
+    ] = None,
     target: Target = None,
     client: ClientColumn = None,
-    output: Annotated[Path, typer.Option(help="Where the draft goes; a file that is there is kept.")] = Path(
-        "schema.toml"
-    ),
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help="What is declared already: a schema, or a Frictionless Table Schema or data package (.json)."
+        ),
+    ] = None,
+    output: Annotated[
+        Path,
+        typer.Option(help="Where the draft goes: .toml, or .json for Table Schema. A file that is there is kept."),
+    ] = Path("schema.toml"),
     as_json: Json = False,
 ) -> None:
     """Draft a schema for tables: kinds, bounds and values, all guessed from the rows and marked so.
 
     Replace the guesses by what is known without looking, set `confirmed = true`, and train with `--schema`.
+
+    `kinfolk schema hospitals/*.csv --target outcome --from codebook.json` takes what a codebook declares as known, and
+    drafts the rest; `kinfolk schema --from schema.toml --output schema.json` writes a Table Schema.
     """
-    from kinfolk.data.tables import encode
     from kinfolk.data.tables import schema as schemas
+    from kinfolk.data.tables import table_schema
     from kinfolk.training import run_directory
 
     if output.exists():
         raise ConfigError(f"output={output} is there already: give another --output, or remove it")
-    found = encode.understand(DataChoice(files=tuple(map(str, files)), target=target, client=client))
-    run_directory.write_text(output, schemas.to_toml(found.schema))
+    if output.suffix.lower() not in (".toml", ".json"):
+        raise ConfigError(f"output={output} must end with .toml, or with .json for a Table Schema")
+    found = _drafted(files or [], target, client, source)
+    written = table_schema.write(found.schema) if output.suffix.lower() == ".json" else schemas.to_toml(found.schema)
+    run_directory.write_text(output, written)
     columns = [found.schema.target, *found.schema.columns]
     if as_json:
         guesses = found.schema.unconfirmed()
@@ -140,14 +160,43 @@ def schema(
         return
     tell(found.notes, False)
     table = Table("column", "kind", "guess", "where it is missing", title=f"A draft: {output}")
-    for column in columns:
+    for column in columns[:MOST_SHOWN]:
         guess = f"{column.low:g} to {column.high:g}" if column.kind == "number" else ", ".join(column.classes)
         role = " (target)" if column is found.schema.target else ""
         table.add_row(escape(column.name) + role, column.kind, escape(guess), column.missing)
     console.print(table)
-    console.print(
-        f"Task: {found.schema.outcome}. All {len(columns)} entries are guesses from the data: before a release, "
-        "replace them by what is known without looking and set confirmed = true. A simulation (--seed) may use them "
-        "as they are.",
-        highlight=False,
+    if len(columns) > MOST_SHOWN:
+        console.print(f"and {len(columns) - MOST_SHOWN} more columns: see {output}", highlight=False, soft_wrap=True)
+    guesses = len(found.schema.unconfirmed())
+    says = (
+        f"{guesses} of {len(columns)} entries are guesses from the data: before a release, replace them by what is "
+        "known without looking and set confirmed = true. A simulation (--seed) may use them as they are."
     )
+    says = says if guesses else "Everything is declared: a release may use it."
+    console.print(f"Task: {found.schema.outcome}. {says}", highlight=False, soft_wrap=True)
+
+
+def _drafted(files: Sequence[Path], target: str | None, client: str | None, source: Path | None) -> Tables:
+    """What is declared already, and the rest drafted from tables."""
+    from kinfolk.data.tables import encode, table_schema
+    from kinfolk.data.tables import schema as schemas
+    from kinfolk.data.tables.draft import draft
+    from kinfolk.data.tables.read import read_all
+
+    if source is None:
+        if not files:
+            raise ConfigError("no table was given: name the tables, or what is declared already (--from)")
+        return encode.understand(DataChoice(files=tuple(map(str, files)), target=target, client=client))
+    if source.suffix.lower() == ".json":
+        book = table_schema.read(source)
+    else:
+        book = table_schema.of_schema(schemas.load(source))
+    target, client = target or book.target, client or book.client
+    if not files:
+        return encode.Tables((), table_schema.whole_schema(book, target, client), book.notes)
+    if target is None:
+        raise ConfigError(f"which column is to be predicted? Give --target: {source} does not say")
+    found, notes = draft(read_all(files), target, client, book.columns)
+    found = replace(found, name=book.name, row=book.row, person=book.person)
+    found = replace(found, columns=tuple(c for c in found.columns if c.name not in (book.row, book.person)))
+    return encode.Tables((), found, (*book.notes, *notes))

@@ -125,7 +125,7 @@ def train(
             choice, rows = table_choice(files, client, target, schema, name, test_fraction)
             federations = [federation(rows, choice, number) for number in numbers]
             found = recipes.for_federation(federations[0], privacy, given)
-            notes = [*rows.notes, *found.notes]
+            notes = [*rows.notes, *found.notes, *rows.about_one_answer(found.phase.method)]
             if seed is None and level != "none":
                 if name is None and rows.schema.name is None:
                     raise ConfigError(

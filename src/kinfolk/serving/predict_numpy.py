@@ -34,6 +34,19 @@ def read_safetensors(path: str | Path) -> dict[str, np.ndarray]:
     return found
 
 
+def place_of(column: dict[str, Any], text: str) -> int | None:
+    """The place of a cell's text among a column's values, in any case of letters; None: it is none of them."""
+    head, dot, tail = text.partition(".")
+    text = head if dot and not tail.strip("0") and head.lstrip("-").isdigit() else text
+    values, low = list(column["values"]), text.casefold()
+    if text in values:
+        return values.index(text)
+    folded = {value.casefold(): place for place, value in enumerate(values)}
+    if low in folded or column["kind"] != "yes_no":
+        return folded.get(low)
+    return 1 if low in YES else 0 if low in NO else None
+
+
 def features(columns: list[dict[str, Any]], row: Mapping[str, object]) -> list[float]:
     """One row (a dictionary of texts or numbers) as the numbers a model takes."""
     found = []
@@ -44,13 +57,13 @@ def features(columns: list[dict[str, Any]], row: Mapping[str, object]) -> list[f
             middle, half = (column["low"] + column["high"]) / 2, (column["high"] - column["low"]) / 2
             found.append(0.0 if missing else min(1.0, max(-1.0, (float(text) - middle) / half)))
         elif column["kind"] == "yes_no":
-            if not missing and text.lower() not in NO | YES:
+            place = place_of(column, text)
+            if not missing and place is None:
                 raise ValueError(f"column {column['name']!r} is yes or no, not {text!r}")
-            found.append(0.0 if missing else 1.0 if text.lower() in YES else -1.0)
+            found.append(0.0 if missing else 1.0 if place else -1.0)
         else:
-            head, dot, tail = text.partition(".")
-            text = head if dot and not tail.strip("0") and head.lstrip("-").isdigit() else text
-            found += [float(text == value) for value in column["values"]]
+            place = None if missing else place_of(column, text)
+            found += [float(place == k) for k in range(len(column["values"]))]
         if column["missing"] == "indicate":
             found.append(float(missing))
     return found

@@ -251,10 +251,11 @@ def automatic(
     budget = f"epsilon {epsilon:g}" if level != "none" and epsilon else "no noise"
     basis = (
         f"with {clients} clients of {np.median(n):.0f} rows (median), {features} features and {budget}, theory expects "
-        f"sharing to remove {100 * gain:.0f} % of a typical client's error"
+        f"sharing to remove {math.floor(100 * gain)} % of a typical client's error"
     )
     strength = 10 ** (round(10 * math.log10(min(max(strength, 0.05), 20.0))) / 10)
     strength = float(f"{strength:.2g}")
     if gain < WORTH_SHARING:
-        return Method("local", strength, f"{basis}: training alone is simpler and about as good")
+        least = f"less than the {100 * WORTH_SHARING:.0f} % from which on this shares unasked"
+        return Method("local", strength, f"{basis}, {least}: every client trains alone")
     return Method("mean_regularized", strength, f"{basis}: models of their own, pulled to their mean")

@@ -16,7 +16,7 @@ import numpy as np
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import DataError, Federation, from_rows
 from kinfolk.data.tables import schema as schemas
-from kinfolk.data.tables.draft import YES_NO, draft
+from kinfolk.data.tables.draft import draft, twice
 from kinfolk.data.tables.read import (
     TableFile,
     canonical,
@@ -27,6 +27,7 @@ from kinfolk.data.tables.read import (
     require_column,
 )
 from kinfolk.data.tables.schema import Column, Schema, nearest, shortened
+from kinfolk.data.tables.words import NO, YES
 
 if TYPE_CHECKING:
     import polars as pl
@@ -56,6 +57,18 @@ class Encoded:
     notes: tuple[str, ...]
     identities: np.ndarray | None = None
     """What each row is known by, where the schema declares it."""
+    one_answer: tuple[tuple[str, str], ...] = ()
+    """Clients whose rows all have the same label, and which."""
+
+    def about_one_answer(self, method: str) -> list[str]:
+        """A message about every client whose rows all have the same label, by what `method` makes of it."""
+        meaning = "what it learns about other answers comes from other clients"
+        if method == "local":
+            meaning = "training alone it will always answer that (--method mean_regularized shares)"
+        return [
+            f"client {client!r}: {self.schema.target.name!r} is {label!r} in every row, so {meaning}"
+            for client, label in self.one_answer
+        ]
 
 
 def understand(choice: DataChoice) -> Tables:
@@ -89,6 +102,7 @@ def differences(files: Sequence[TableFile], schema: Schema) -> list[str]:
     order = [column.name for column in schema.columns]
     for file in files:
         where, present = file.path.name, file.frame.columns
+        notes += twice(file)
         for name in order:
             if name not in present:
                 extra = [other for other in present if other not in declared and other != schema.client]
@@ -179,13 +193,10 @@ MISSING, UNKNOWN = -1, -2
 def codes(column: Column, series: pl.Series, file: TableFile) -> np.ndarray:
     """The place of every value in the column's vocabulary, or MISSING or UNKNOWN."""
     pl = polars()
-    text = canonical(series)
-    if column.kind == "yes_no":
-        words = {word: side for side, known in enumerate(YES_NO) for word in known}
-        text = text.str.to_lowercase()
-    else:
-        words = {value: place for place, value in enumerate(column.values)}
-    found = text.replace_strict(words, default=UNKNOWN, return_dtype=pl.Int32)
+    text, words = canonical(series), places(column)
+    different = text.unique().drop_nulls().to_list()
+    known = {value: words.get(value, words.get(value.casefold(), UNKNOWN)) for value in different}
+    found = text.replace_strict(known, default=UNKNOWN, return_dtype=pl.Int32)
     found = found.to_numpy() if not text.null_count() else found.set(text.is_null(), MISSING).to_numpy()
     if column.kind == "yes_no" and (found == UNKNOWN).any():
         row = int(np.flatnonzero(found == UNKNOWN)[0])
@@ -194,6 +205,14 @@ def codes(column: Column, series: pl.Series, file: TableFile) -> np.ndarray:
             'declare the column as a category (kind = "category") in the schema'
         )
     return found
+
+
+def places(column: Column) -> dict[str, int]:
+    """What cells may say, and the place in the vocabulary that they mean; in lower case, in any case of letters."""
+    folded = {value.casefold(): place for place, value in enumerate(column.classes)}
+    exact = {value: place for place, value in enumerate(column.classes)}
+    usual = {word: side for side, known in enumerate((NO, YES)) for word in known} if column.kind == "yes_no" else {}
+    return usual | folded | exact
 
 
 def targets(schema: Schema, file: TableFile) -> tuple[np.ndarray, np.ndarray]:
@@ -237,9 +256,8 @@ def encoded(tables: Tables) -> Encoded:
             x, y, ids, who = x[known], y[known], ids[known], who[known]
         parts.append((x, y, ids, who))
     x, y, ids, who = (np.concatenate(values) for values in zip(*parts, strict=True))
-    notes += one_class_only(schema, y, ids)
-    declared = schema.row or schema.person
-    return Encoded(schema, x, y, ids.astype(str), tuple(notes), who if declared else None)
+    who = who if schema.row or schema.person else None
+    return Encoded(schema, x, y, ids.astype(str), tuple(notes), who, one_answer(schema, y, ids))
 
 
 def identities(schema: Schema, file: TableFile) -> np.ndarray:
@@ -278,20 +296,15 @@ def federation(rows: Encoded, choice: DataChoice, seed: int) -> Federation:
     return replace(found, encoding=schemas.to_toml(schema), guesses=guesses, grouping=grouping, identity=identity)
 
 
-def one_class_only(schema: Schema, y: np.ndarray, ids: np.ndarray) -> list[str]:
-    """A message about every client whose rows all have the same label."""
+def one_answer(schema: Schema, y: np.ndarray, ids: np.ndarray) -> tuple[tuple[str, str], ...]:
+    """Clients whose rows all have the same label, and which."""
     if schema.outcome == "number":
-        return []
+        return ()
     names, place = np.unique(ids, return_inverse=True)
     counts = np.zeros((len(names), len(schema.target.classes)), int)
     np.add.at(counts, (place, y), 1)
     single = np.flatnonzero((counts > 0).sum(axis=1) == 1)
-    return [
-        f"client {str(names[k])!r}: {schema.target.name!r} is {schema.target.classes[int(counts[k].argmax())]!r} in "
-        "every row, so it can learn the other outcomes from other clients only: use a method that shares "
-        "(mean_regularized, fedavg), or leave this client out"
-        for k in single
-    ]
+    return tuple((str(names[k]), schema.target.classes[int(counts[k].argmax())]) for k in single)
 
 
 def load_tables(choice: DataChoice, seed: int) -> Federation:

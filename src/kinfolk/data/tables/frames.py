@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kinfolk.data.federation import DataError, Federation, from_rows
+from kinfolk.data.tables import guess
 from kinfolk.data.tables import schema as schemas
-from kinfolk.data.tables.draft import guess
 from kinfolk.data.tables.encode import BOUNDS, GUESSED, encode, scaled
 from kinfolk.data.tables.read import TableFile, polars
 from kinfolk.data.tables.schema import Column, Schema
@@ -80,10 +80,10 @@ def _table(frame: Table) -> TableFile:
 def guessed_columns(frame: Table) -> tuple[Column, ...]:
     """What the columns of a frame seem to be, marked as guesses; those that cannot be used are left out."""
     file = _table(frame)
-    found = [guess(name, [file]) for name in file.frame.columns]
-    columns = tuple(column for column in found if isinstance(column, Column))
+    found = [guess.feature(name, [file]) for name in file.frame.columns]
+    columns = tuple(one.column for one in found if one.column is not None)
     if not columns:
-        raise DataError("X has no column that can be used: " + "; ".join(map(str, found)))
+        raise DataError("X has no column that can be used: " + "; ".join(note for one in found for note in one.notes))
     return columns
 
 

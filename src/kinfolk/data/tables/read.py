@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from kinfolk.data.federation import DataError
+from kinfolk.data.tables import csv_text
 from kinfolk.data.tables.schema import nearest, shortened
 from kinfolk.data.tables.words import GAPS
 
@@ -36,6 +40,8 @@ class TableFile:
     frame: pl.DataFrame
     first: int
     """What people call the first row: 2 in a CSV file, after the line of names, and 1 elsewhere."""
+    twice: tuple[str, ...] = ()
+    """Names that stand above several columns, of which the first is in `frame`."""
 
     def row(self, number: int) -> str:
         """Where a row stands, for messages."""
@@ -57,29 +63,67 @@ def read(path: Path) -> TableFile:
     kind = ENDINGS.get(path.suffix.lower())
     if kind is None:
         raise DataError(f"{path.name} is no table by its name: the endings that can be read are {', '.join(ENDINGS)}")
-    if not path.is_file():
+    _require_file(path)
+    try:
+        if kind in ("csv", "tsv"):
+            return _read_csv(path, csv_text.separator(path) if kind == "csv" else "\t")
+        frame = pl.read_parquet(path) if kind == "parquet" else pl.read_ipc(path)
+        frame = frame.rename({name: name.strip() for name in frame.columns})
+    except OSError as error:
+        raise DataError(f"{path.name} cannot be read: {error.strerror or error}") from error
+    except pl.exceptions.PolarsError as error:
+        raise DataError(
+            f"{path.name} cannot be read as {kind} ({str(error).splitlines()[0]}): write it again, or name it by what "
+            "it is"
+        ) from error
+    return TableFile(path, _with_rows(path, frame), 1)
+
+
+def _require_file(path: Path) -> None:
+    """Refuses what is not there, and what is there and no file."""
+    if path.is_dir():
+        raise DataError(f"{path} is a folder: name the tables in it")
+    if path.is_symlink() and not path.exists():
+        raise DataError(f"{path} is a link to {path.readlink()}, which is not there")
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path} is no plain file: copy what it gives into one")
+    if not path.exists():
         others = [p.name for p in path.parent.glob("*") if p.suffix.lower() in ENDINGS] if path.parent.is_dir() else []
         hint = nearest(path.name, sorted(others)) if others else f"there is no table in {path.parent}"
         raise DataError(f"{path} is not there; {hint}")
+
+
+def _read_csv(path: Path, between: str) -> TableFile:
+    """A file of lines; a name that stands above several columns is taken for the first of them."""
+    pl = polars()
+    csv_text.require_text(path)
     try:
-        if kind in ("csv", "tsv"):
-            separator = _separator(path) if kind == "csv" else "\t"
-            frame = pl.read_csv(path, separator=separator, null_values=list(MISSING), infer_schema_length=None)
-        else:
-            frame = pl.read_parquet(path) if kind == "parquet" else pl.read_ipc(path)
-        frame = frame.rename({name: name.strip() for name in frame.columns})
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise DataError(f"{path.name} cannot be read as {kind}: {str(error).splitlines()[0]}") from error
+        names = csv_text.header(path, between)
+        frame = pl.read_csv(path, separator=between, null_values=list(MISSING), infer_schema_length=None)
+    except (pl.exceptions.PolarsError, UnicodeDecodeError, csv.Error) as error:
+        if not path.stat().st_size:
+            raise DataError(f"{path.name} is empty: give a file with a line of names and rows below it") from None
+        why = csv_text.trouble(path, between) or f"{str(error).splitlines()[0]}: correct the file"
+        raise DataError(f"{path.name} cannot be read as CSV: {why}") from error
+    frame = _with_rows(path, frame)
+    if frame[:, -1].null_count():
+        csv_text.require_whole_lines(path, between)
+    below = frame.head(50).cast(pl.String)
+    if csv_text.without_names(names, [column.drop_nulls().to_list() for column in below]):
+        raise DataError(
+            f"{path.name} seems to have no line of names, because its first line is like the others "
+            f"({shortened(names, 4)}): put the columns' names above it"
+        )
+    counts = Counter(names)
+    kept = dict(zip(reversed(names), reversed(frame.get_columns()), strict=True))
+    frame = pl.DataFrame([kept[name].alias(name) for name in counts])
+    return TableFile(path, frame, 2, tuple(sorted(name for name in counts if counts[name] > 1)))
+
+
+def _with_rows(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
     if not frame.height:
-        raise DataError(f"{path.name} has no rows")
-    return TableFile(path, frame, 2 if kind in ("csv", "tsv") else 1)
-
-
-def _separator(path: Path) -> str:
-    """Comma, or what stands in the line of names instead of it."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        names = file.readline()
-    return max((",", ";", "\t"), key=names.count)
+        raise DataError(f"{path.name} has no rows below its line of names")
+    return frame
 
 
 def read_all(paths: Sequence[Path]) -> list[TableFile]:
@@ -113,6 +157,11 @@ def require_column(file: TableFile, name: str, role: str, remedy: str = "") -> N
     if name not in file.frame.columns:
         tail = f" ({remedy})" if remedy else ""
         raise DataError(f"{file.path.name} has no column {name!r} ({role}); {nearest(name, file.frame.columns)}{tail}")
+    if name in file.twice:
+        raise DataError(
+            f"{file.path.name} has several columns {name!r} ({role}), and one would give away or contradict the other: "
+            "take all but one out"
+        )
 
 
 def not_plain(series: pl.Series) -> bool:
@@ -135,22 +184,43 @@ def canonical(series: pl.Series) -> pl.Series:
     return text.set(gaps, None) if gaps.any() else text
 
 
-def numbers(series: pl.Series, file: TableFile) -> pl.Series:
-    """A column as numbers, missing values as null; text among them is an error that says where."""
+def parsed(series: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """A column as numbers, null where there are none, and the places of text that is no number."""
     pl = polars()
     if series.dtype.is_numeric():
-        found = series.cast(pl.Float64).fill_nan(None)
-    else:
-        text = canonical(series) if series.dtype != pl.Boolean else series.cast(pl.Int8).cast(pl.String)
-        found = text.cast(pl.Float64, strict=False).fill_nan(None)
-        bad = (found.is_null() & text.is_not_null()).arg_true()
-        if len(bad):
-            values = text.gather(bad).unique(maintain_order=True).to_list()
-            raise DataError(
-                f"column {series.name!r} holds numbers, but {text[bad[0]]!r} in {file.row(int(bad[0]))} is none "
-                f"({len(bad)} such row(s): {shortened(values, 3)}): correct the file, or declare the column as a "
-                'category (kind = "category") in the schema'
-            )
+        found = series if series.dtype == pl.Float64 else series.cast(pl.Float64)
+        return found.fill_nan(None) if found.is_nan().any() else found, pl.Series([], dtype=pl.UInt32)
+    text = canonical(series) if series.dtype != pl.Boolean else series.cast(pl.Int8).cast(pl.String)
+    found = text.cast(pl.Float64, strict=False).fill_nan(None)
+    return found, (found.is_null() & text.is_not_null()).arg_true()
+
+
+MARKED = re.compile(r"[-+]?\d{1,3}([ ,.'\u2019\u00a0\u202f]\d{3})+(,\d+)?|[-+]?\d+,\d+")
+"""Numbers as people write them, with marks between thousands or a comma for decimals."""
+PLAIN_NUMBERS = "numbers are written with a point for decimals and nothing between thousands (1234.5)"
+
+
+def no_numbers(series: pl.Series, bad: pl.Series, file: TableFile) -> str:
+    """What to say about text among numbers, and where it is."""
+    values = [clipped(str(value)) for value in series.gather(bad).unique(maintain_order=True).to_list()]
+    hint = f"{PLAIN_NUMBERS}; " if any(MARKED.fullmatch(value) for value in values) else ""
+    return (
+        f"column {series.name!r} holds numbers, but {values[0]!r} in {file.row(int(bad[0]))} is none "
+        f"({len(bad)} such row(s): {shortened(values, 3)}): {hint}correct the file, or declare the column as a "
+        'category (kind = "category") in the schema'
+    )
+
+
+def clipped(text: str, most: int = 40) -> str:
+    """A cell as messages show it: not whole, if it is long."""
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+
+
+def numbers(series: pl.Series, file: TableFile) -> pl.Series:
+    """A column as numbers, missing values as null; text among them is an error that says where."""
+    found, bad = parsed(series)
+    if len(bad):
+        raise DataError(no_numbers(series, bad, file))
     infinite = found.is_infinite().fill_null(False).arg_true()
     if len(infinite):
         raise DataError(

@@ -12,12 +12,14 @@ guessed from rows is marked `confirmed = false`: a simulation may use it, a rele
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kinfolk import limits, toml
 from kinfolk.data.federation import DataError
+from kinfolk.data.tables.words import NO, YES
 
 KINDS = ("number", "category", "yes_no")
 FEATURE_POLICIES = ("fill", "indicate")
@@ -39,7 +41,8 @@ class Column:
     high: float | None = None
     """Bounds of a number. What lies outside is moved to the bound."""
     values: tuple[str, ...] = ()
-    """The vocabulary of a category. A value that is not in it counts as none of them."""
+    """The vocabulary of a category. A value that is not in it, in any case of letters, counts as none of them. Of
+    `yes_no`: the words for no and for yes, if they are others; yes and no, 1 and 0, true and false are read as well."""
     missing: str = ""
     """A feature: `fill` (with the middle of the bounds; no category) or `indicate` (fill, and add a column that says
     so). The target: `refuse`, or `drop` the row."""
@@ -64,15 +67,22 @@ class Column:
             raise SchemaError(f"column {self.name!r}: low and high belong to a number, and this is a {self.kind}")
         if self.kind == "category" and len(self.values) < 2:
             raise SchemaError(f"column {self.name!r}: values={list(self.values)} needs at least two entries")
-        if self.kind != "category" and self.values:
-            raise SchemaError(f"column {self.name!r}: values belong to a category, and this is a {self.kind}")
+        if self.kind == "number" and self.values:
+            raise SchemaError(f"column {self.name!r}: values belong to a category, and this is a number")
+        if self.kind == "yes_no" and self.values:
+            folded = [value.casefold() for value in self.values]
+            if len(folded) != 2 or folded[0] in YES or folded[1] in NO:
+                raise SchemaError(
+                    f"column {self.name!r}: values={list(self.values)} of yes_no must be the word for no, then the "
+                    "word for yes; leave them out where these are the words"
+                )
         if len(set(self.values)) < len(self.values):
             raise SchemaError(f"column {self.name!r}: values={list(self.values)} names one twice")
 
     @property
     def classes(self) -> tuple[str, ...]:
         """The labels of a target that is no number."""
-        return ("no", "yes") if self.kind == "yes_no" else self.values
+        return ("no", "yes") if self.kind == "yes_no" and not self.values else self.values
 
     def feature_names(self) -> tuple[str, ...]:
         """The inputs of a model that this column becomes."""
@@ -100,7 +110,7 @@ class Schema:
         if self.row and self.person:
             raise SchemaError(f"row={self.row!r} and person={self.person!r}: name the one that accounts are to follow")
         names += [name for name in (self.row, self.person) if name and name != self.client]
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
             raise SchemaError(f"column {twice[0]!r} is declared twice")
         if not self.columns:
@@ -131,11 +141,17 @@ class Schema:
 
 
 def load(path: Path) -> Schema:
-    """The schema in a TOML file."""
+    """The schema in a file: TOML, or Frictionless Table Schema where it ends with `.json`."""
+    if path.suffix.lower() == ".json":
+        from kinfolk.data.tables import table_schema
+
+        return table_schema.read_whole(path)
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise SchemaError(f"schema {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SchemaError(f"schema {path} cannot be read: byte {error.start} is no UTF-8; save it so") from None
     try:
         return from_toml(text)
     except ValueError as error:
