@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +27,9 @@ def predict(
         str | None,
         typer.Option(help="Whose rows these are; default: the schema's client column, or the name of the file."),
     ] = None,
+    allow_missing: Annotated[
+        bool, typer.Option(help="Columns that the table lacks count as missing in every row.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Add predictions to a table: each row by its client's model, a newcomer's by the shared one.
@@ -32,12 +37,18 @@ def predict(
     Labels get `prediction` and a `probability` (of yes, or of the second label), or one for every label.
     """
     from kinfolk.data.tables.encode import differences, encode
-    from kinfolk.data.tables.read import client_ids, polars, read
+    from kinfolk.data.tables.read import as_written, client_ids, polars, read
+    from kinfolk.serving.predict_numpy import absent
+    from kinfolk.serving.predict_numpy import added as columns_of
     from kinfolk.serving.trained import open_models
 
     pl = polars()
     fitted = open_models(models)
     file = read(table)
+    if output.exists() and output.samefile(table):
+        raise ConfigError(f"output={output} is the table itself: give another file")
+    writer_of(output)
+    absent([asdict(column) for column in fitted.schema.columns], file.frame.columns, allow_missing)
     x, notes = encode(fitted.schema, file)
     notes = [*(note for note in differences([file], fitted.schema) if fitted.schema.target.name not in note), *notes]
     if client is not None:
@@ -55,16 +66,15 @@ def predict(
     if newcomers:
         notes.append(f"not there in training, predicted by the shared model: {', '.join(newcomers[:5])}")
     found, chances = fitted.predict(x, ids)
-    added = {"prediction": pl.Series(found)}
-    if chances is not None and chances.shape[1] == 2:
-        added["probability"] = pl.Series(chances[:, 1])
-    elif chances is not None:
-        classes = fitted.schema.target.classes
-        added |= {f"probability_{name}": pl.Series(chances[:, k]) for k, name in enumerate(classes)}
+    classes = list(fitted.schema.target.classes)
+    added = {
+        name: pl.Series(column) for name, column in columns_of(fitted.schema.outcome, classes, found, chances).items()
+    }
     taken = [name for name in added if name in file.frame.columns]
     if taken:
         raise ConfigError(f"{table.name} has a column {taken[0]!r} already: rename it")
-    write_frame(file.frame.with_columns(**added), output)
+    frame = as_written(file) if output.suffix.lower() == ".csv" else file.frame
+    write_frame(frame.with_columns(**added), output)
     if fitted.privacy["level"] == "client":
         notes.append("at client level predictions with a personal model are for its client only")
     if as_json:
@@ -101,16 +111,23 @@ def export(
         console.print(f"[yellow]{said}[/yellow]", highlight=False)
 
 
+WRITERS = {".csv": "write_csv", ".parquet": "write_parquet", ".arrow": "write_ipc", ".feather": "write_ipc"}
+
+
+def writer_of(path: Path) -> str:
+    """How a table is written to a file of this name, by its ending."""
+    if path.suffix.lower() not in WRITERS:
+        raise ConfigError(f"output={path}: the endings that can be written are {', '.join(WRITERS)}")
+    return WRITERS[path.suffix.lower()]
+
+
 def write_frame(frame: Any, path: Path) -> None:
-    """A table as a file; its ending says how."""
+    """A table as a file, whole or not at all; its ending says how."""
     from kinfolk.training import run_directory
 
-    writers = {".csv": frame.write_csv, ".parquet": frame.write_parquet, ".arrow": frame.write_ipc}
-    writers[".feather"] = frame.write_ipc
-    if path.suffix.lower() not in writers:
-        raise ConfigError(f"output={path}: the endings that can be written are {', '.join(writers)}")
-    with run_directory.writing(path):
-        writers[path.suffix.lower()](path)
+    content = io.BytesIO()
+    getattr(frame, writer_of(path))(content)
+    run_directory.write_bytes(path, content.getvalue())
 
 
 def _about(fitted: Fitted) -> dict[str, Any]:

@@ -1,12 +1,15 @@
 """Predictions from an exported model with NumPy alone. This file is copied beside every exported model.
 
-    python predict.py patients.csv            # in the folder with model.json and model.safetensors
+    python predict.py patients.csv --output risks.csv      # in the folder with model.json and model.safetensors
 
 It reads no pickles: model.safetensors is a JSON header and raw numbers, model.json says what the columns are.
 """
 
+import argparse
 import csv
+import io
 import json
+import math
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -34,6 +37,17 @@ def read_safetensors(path: str | Path) -> dict[str, np.ndarray]:
     return found
 
 
+def number(name: str, text: str) -> float:
+    """A cell as a number."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.inf
+    if not math.isfinite(found):
+        raise ValueError(f"column {name!r} holds numbers, but {text[:40]!r} is none: correct the table")
+    return found
+
+
 def place_of(column: dict[str, Any], text: str) -> int | None:
     """The place of a cell's text among a column's values, in any case of letters; None: it is none of them."""
     head, dot, tail = text.partition(".")
@@ -55,7 +69,7 @@ def features(columns: list[dict[str, Any]], row: Mapping[str, object]) -> list[f
         missing = text in GAPS
         if column["kind"] == "number":
             middle, half = (column["low"] + column["high"]) / 2, (column["high"] - column["low"]) / 2
-            found.append(0.0 if missing else min(1.0, max(-1.0, (float(text) - middle) / half)))
+            found.append(0.0 if missing else min(1.0, max(-1.0, (number(column["name"], text) - middle) / half)))
         elif column["kind"] == "yes_no":
             place = place_of(column, text)
             if not missing and place is None:
@@ -111,9 +125,87 @@ def predict(
     return outcome(about["task"], about["target"], forward(layers_of(arrays, place), x))
 
 
+SEPARATORS = (",", ";", "\t", "|")
+
+
+def read_rows(path: str | Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Names and rows of a CSV file in UTF-8, with a byte order mark or without; separated as its first line is."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: byte {error.start} is no UTF-8: save the file as UTF-8") from None
+    first = text.split("\n", 1)[0]
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=max(SEPARATORS, key=first.count))
+    names = [name.strip() for name in next(lines, [])]
+    if len(set(names)) < len(names) or not names:
+        raise ValueError(f"{path} must begin with a line of names, each of them once, and it has {names[:8]}")
+    rows = []
+    for cells in lines:
+        if cells and len(cells) != len(names):
+            raise ValueError(
+                f"{path}: line {lines.line_num} has {len(cells)} cells, and the line of names {len(names)}"
+            )
+        if cells:
+            rows.append(dict(zip(names, cells)))  # noqa: B905
+    if not rows:
+        raise ValueError(f"{path} has no rows below its line of names")
+    return names, rows
+
+
+def absent(columns: list[dict[str, Any]], names: Iterable[str], allowed: bool = False) -> list[str]:
+    """Columns that a table lacks: an error, unless they may be missing by declaration, or by `allowed`."""
+    known = set(names)
+    lacking = [column for column in columns if column["name"] not in known]
+    needed = [column["name"] for column in lacking if column["missing"] != "indicate"]
+    if columns and len(lacking) == len(columns):
+        raise ValueError(f"the table has none of the columns that the model reads: {needed or known}; name them so")
+    if needed and not allowed:
+        raise ValueError(
+            f"the table lacks {', '.join(map(repr, needed[:8]))}, which the model reads: add the columns, or say "
+            "--allow-missing, and they count as missing in every row"
+        )
+    return [column["name"] for column in lacking]
+
+
+def added(task: str, classes: list[str], guesses: np.ndarray, chances: np.ndarray | None) -> dict[str, np.ndarray]:
+    """What predictions add to a table: the answer, and of labels the probability (of the second, if there are two)."""
+    found = {"prediction": guesses}
+    if chances is not None and task == "binary":
+        found["probability"] = chances[:, 1]
+    elif chances is not None:
+        found |= {f"probability_{name}": chances[:, k] for k, name in enumerate(classes)}
+    return found
+
+
+def main(words: list[str], folder: Path) -> None:
+    """Predicts for a table, as the command line says."""
+    parser = argparse.ArgumentParser(description="Predictions for the rows of a CSV file, one line each.")
+    parser.add_argument("table", help="a CSV file with a line of names")
+    parser.add_argument("--client", help="whose model to use; default: the only one here, or else the shared one")
+    parser.add_argument("--output", help="the file to write; default: the screen")
+    parser.add_argument("--allow-missing", action="store_true", help="columns that the table lacks count as missing")
+    asked = parser.parse_args(words)
+    try:
+        if asked.output and Path(asked.output).exists() and Path(asked.output).samefile(asked.table):
+            raise ValueError(f"--output {asked.output} is the table itself: give another file")
+        about = json.loads((folder / "model.json").read_text())
+        names, rows = read_rows(asked.table)
+        absent(about["columns"], names, asked.allow_missing)
+        found = added(about["task"], about["target"]["classes"], *predict(folder, rows, asked.client))
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(found)
+        for line in zip(*found.values()):  # noqa: B905
+            writer.writerow([f"{value:.6g}" if isinstance(value, float | np.floating) else value for value in line])
+        if asked.client is not None and asked.client not in about["clients"]:
+            print(f"Note: client {asked.client!r} has no model here: the shared one was used", file=sys.stderr)
+        if asked.output is None:
+            sys.stdout.write(text.getvalue())
+        else:
+            Path(asked.output).write_text(text.getvalue(), encoding="utf-8")
+    except (ValueError, OSError) as error:
+        sys.exit(f"Error: {error}")
+
+
 if __name__ == "__main__":
-    with open(sys.argv[1], newline="") as file:
-        table = list(csv.DictReader(file))
-    guesses, chances = predict(Path(__file__).parent, table, *sys.argv[2:3])
-    for number, guess in enumerate(guesses):
-        print(guess, *([] if chances is None else [f"{chance:.6g}" for chance in chances[number]]), sep=",")
+    main(sys.argv[1:], Path(__file__).parent)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kinfolk.serving.trained import ExportError, Fitted, Layers
+from kinfolk.serving.trained import ExportError, Fitted, Layers, notice
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -88,4 +90,19 @@ def _graph(onnx: ModuleType, fitted: Fitted, layers: Layers) -> ModelProto:
     inputs = make.make_tensor_value_info("features", kind, [None, layers[0][0].shape[0]])
     outputs = make.make_tensor_value_info("answer", kind, [None, width])
     graph = make.make_graph(nodes, "kinfolk", [inputs], [outputs], constants)
-    return make.make_model(graph, opset_imports=[make.make_opsetid("", OPSET)], ir_version=8)
+    model = make.make_model(graph, opset_imports=[make.make_opsetid("", OPSET)], ir_version=8, producer_name="kinfolk")
+    make.set_model_props(model, {name: json.dumps(value) for name, value in carried(fitted).items()})
+    return model
+
+
+def carried(fitted: Fitted) -> dict[str, object]:
+    """What a file says beside the numbers, each as JSON: names of inputs and answers, how columns are encoded."""
+    schema = fitted.schema
+    return {
+        "target": schema.target.name,
+        "task": schema.outcome,
+        "answers": list(schema.target.classes) or [schema.target.name],
+        "features": list(schema.feature_names()),
+        "columns": [asdict(column) for column in schema.columns],
+        "notice": notice(fitted),
+    }

@@ -194,8 +194,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunError(
-            f"{path} cannot be written: {error.strerror}. Nothing half-written is left; make room or choose another "
-            "directory (--output), then resume"
+            f"{path} cannot be written: {error.strerror or error}. Nothing half-written is left; make room or choose "
+            "another directory (--output), then resume"
         ) from error
 
 

@@ -120,6 +120,17 @@ def _read_csv(path: Path, between: str) -> TableFile:
     return TableFile(path, frame, 2, tuple(sorted(name for name in counts if counts[name] > 1)))
 
 
+def as_written(file: TableFile) -> pl.DataFrame:
+    """The cells of a CSV file as they are written, `?` and 007 too; other files' as they were read."""
+    if file.first != 2:
+        return file.frame
+    kind = ENDINGS[file.path.suffix.lower()]
+    between = csv_text.separator(file.path) if kind == "csv" else "\t"
+    frame = polars().read_csv(file.path, separator=between, infer_schema=False)
+    names = csv_text.header(file.path, between)
+    return frame if file.twice else frame.rename(dict(zip(frame.columns, names, strict=True)))
+
+
 def _with_rows(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
     if not frame.height:
         raise DataError(f"{path.name} has no rows below its line of names")
