@@ -1,11 +1,12 @@
 """What a real federation costs per round, beside the same rounds in simulation.
 
-    python -m benchmarks.speed.federation [--silos 4] [--rounds 10] [--in-process] [--json]
+    python -m benchmarks.speed.federation [--silos 4] [--rounds 10] [--features 8] [--supernode] [--in-process] [--json]
 
 Three ways to the same result, at example level with test keys: the resident engine; a coordinator and workers in one
-process with serialised messages; and (unless --in-process) separate processes over Flower, TLS and node keys on, three
-processes for each silo, forked from one that has all imports behind it. Needs `kinfolk[flower]`. `--silos 50 --rounds
-10` is the large case.
+process with serialised messages; and (unless --in-process) separate processes over Flower, TLS and node keys on, one
+process for each silo, forked from one that has all imports behind it. `--supernode` adds a fourth: three processes for
+each silo, with Flower's own SuperNode and the relay. Needs `kinfolk[flower]`. `--silos 50 --rounds 10` is the large
+case in silos, `--silos 10 --features 1700000` in weights.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from kinfolk.data.federation import Federation, from_rows
-from kinfolk.deploy import flower_processes, message_relay
+from kinfolk.deploy import flower_api, flower_processes, message_relay
 from kinfolk.deploy.coordinator import Coordinator
 from kinfolk.deploy.flower_processes import Command, write_node_secret
 from kinfolk.deploy.local_socket import door_of
 from kinfolk.deploy.policy import Columns
 from kinfolk.deploy.scaffold import TARGET, policy_for, write_federation
 from kinfolk.deploy.server import last_run
-from kinfolk.deploy.silo import run_worker, warm_up
+from kinfolk.deploy.silo import run_silo, run_worker, warm_up
 from kinfolk.deploy.silo_program import prepare_silo
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.deploy.worker import Worker
@@ -47,7 +48,6 @@ from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 from kinfolk.training.prepare import prepare
 from kinfolk.types import Rows
 
-FEATURES = tuple(f"feature{k}" for k in range(8))
 PORT = 9292
 AT_ONCE = 3
 """Silos that start at the same time, once the first one has compiled."""
@@ -55,12 +55,13 @@ SHARED_CACHE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTE
 """Silos of one machine run the same program: the first one compiles it for all."""
 
 
-def study_of(silos: int, rounds: int) -> tuple[Study, Federation]:
+def study_of(silos: int, rounds: int, features: int = 8) -> tuple[Study, Federation]:
     """Silos of 200 rows and a private logistic regression each."""
     generator = np.random.default_rng(0)
     names = tuple(f"silo{k:02d}" for k in range(silos))
-    x = generator.uniform(-1, 1, (200 * silos, len(FEATURES))).astype(np.float32)
-    y = (x @ generator.normal(size=len(FEATURES)) > 0).astype(np.int32)
+    columns = tuple(f"feature{k}" for k in range(features))
+    x = generator.uniform(-1, 1, (200 * silos, features)).astype(np.float32)
+    y = (x @ generator.normal(size=features) > 0).astype(np.int32)
     federation = from_rows(x, y, np.repeat(names, 200), test_fraction=0.0, outcome="binary")
     experiment = Experiment(
         name="benchmark",
@@ -70,7 +71,7 @@ def study_of(silos: int, rounds: int) -> tuple[Study, Federation]:
         privacy=PrivacyLevel(Level.EXAMPLE, noise_multiplier=2.0, delta=1e-4),
         phases=(Phase("mean_regularized", rounds),),
     )
-    return Study(Roster("benchmark", federation.ids, FEATURES), experiment), federation
+    return Study(Roster("benchmark", federation.ids, columns), experiment), federation
 
 
 def cpu() -> float:
@@ -113,19 +114,22 @@ def in_process(study: Study, federation: Federation, folder: Path) -> tuple[Any,
         return server.shared, _per_round(study, began, used)
 
 
-def over_flower(study: Study, federation: Federation, folder: Path) -> tuple[Any, dict[str, float]]:
+def over_flower(
+    study: Study, federation: Federation, folder: Path, supernode: bool = False
+) -> tuple[Any, dict[str, float]]:
     """Times of rounds as the server saw them; CPU seconds of everything, starting included."""
-    bounds = dict.fromkeys(FEATURES, (-1.0, 1.0))
+    features = study.roster.features
+    bounds = dict.fromkeys(features, (-1.0, 1.0))
     policies = [
         policy_for(study, name, data=Columns("data.csv", name, TARGET, dict(bounds)), answer_every=0.0)
         for name in study.roster.clients
     ]
-    home = folder / "f"
-    write_federation(home, study, policies, ["127.0.0.1"], PORT)
+    home = folder / ("s" if supernode else "f")
+    write_federation(home, study, policies, ["127.0.0.1"])
     for slot, name in enumerate(study.roster.clients):
         table = np.column_stack([federation.train.x[slot], federation.train.y[slot]])
         path = home / "silos" / name / "data.csv"
-        np.savetxt(path, table, delimiter=",", header=",".join((*FEATURES, TARGET)), comments="")
+        np.savetxt(path, table, delimiter=",", header=",".join((*features, TARGET)), comments="")
     began, silos, used = time.monotonic(), [], np.zeros(2)
     words = ["deploy", "server", home / "server", "--port", PORT, "--wait-seconds", 550]
     program = [sys.executable, "-c", "from kinfolk.cli.main import main; main()", *map(str, words)]
@@ -137,12 +141,15 @@ def over_flower(study: Study, federation: Federation, folder: Path) -> tuple[Any
         while last_run(home / "server") is None and server.poll() is None:  # by then the SuperLink knows all silos
             time.sleep(0.5)
         doors = [home / "silos" / name / "state" / "door" for name in study.roster.clients]
+        logs = [folder / f"{name}.log" for name in study.roster.clients]
         for slot, name in enumerate(study.roster.clients):
-            while sum(not door.exists() for door in doors[:slot]) >= (AT_ONCE if slot > 1 else 1):
-                time.sleep(0.2)
-            words = (home / "silos" / name, f"127.0.0.1:{PORT}", PORT + 1 + slot, folder / f"{name}.log")
-            write_node_secret(words[0])
-            parts = [warm.Process(target=part, args=words) for part in (worker, node, carrier)]
+            while starting(doors[:slot], logs[:slot]) >= (AT_ONCE if slot > 1 else 1):
+                time.sleep(0.1)
+            words = (home / "silos" / name, f"127.0.0.1:{PORT}", PORT + 1 + slot, logs[slot])
+            if supernode:
+                write_node_secret(words[0])
+            programs = (worker, node, carrier) if supernode else (silo,)
+            parts = [warm.Process(target=program, args=words) for program in programs]
             silos += parts
             for part in parts:
                 part.start()
@@ -171,24 +178,35 @@ def over_flower(study: Study, federation: Federation, folder: Path) -> tuple[Any
     }
 
 
+def starting(doors: list[Path], logs: list[Path]) -> int:
+    """How many silos have not compiled yet."""
+    ready = (d.exists() or (n.exists() and "connected" in n.read_text()) for d, n in zip(doors, logs, strict=True))
+    return sum(not one for one in ready)
+
+
+def silo(folder: Path, address: str, port: int, log: Path) -> None:
+    """What `kinfolk deploy silo` runs."""
+    _become(Command((), {}), log)
+    run_silo(folder, address)
+
+
 def worker(folder: Path, address: str, port: int, log: Path) -> None:
-    """The first of the three programs that `kinfolk deploy silo --explain` shows."""
+    """The first of the three programs that `kinfolk deploy silo --supernode --explain` shows."""
     _become(Command((), {}), log)
     run_worker(folder)
 
 
 def node(folder: Path, address: str, port: int, log: Path) -> None:
     """The second: Flower's SuperNode."""
-    from flwr.supernode.cli import flower_supernode
-
-    _become(flower_processes.supernode(folder, address, port), log)
-    flower_supernode()
+    command = flower_processes.supernode(folder, address, port)
+    _become(command, log)
+    flower_api.run_supernode(command.words[1:])
 
 
 def carrier(folder: Path, address: str, port: int, log: Path) -> None:
     """The third: what carries messages between the two."""
     command = flower_processes.carrier(folder, port, door_of(folder / "state"))
-    _become(replace(command, words=command.words[1:]), log)
+    _become(replace(command, words=command.words[2:]), log)
     message_relay.main()
 
 
@@ -227,10 +245,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--silos", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--features", type=int, default=8)
+    parser.add_argument("--supernode", action="store_true", help="with Flower's own SuperNode, too")
     parser.add_argument("--in-process", action="store_true", help="leave Flower out")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    study, federation = study_of(arguments.silos, arguments.rounds)
+    study, federation = study_of(arguments.silos, arguments.rounds, arguments.features)
     ways: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="kf") as name:
         expected, ways["simulation"] = simulated(study, federation)
@@ -239,6 +259,9 @@ def main() -> None:
         results = [jax.tree.leaves(shared)]
         if not arguments.in_process:
             shared, ways["separate processes over Flower"] = over_flower(study, federation, Path(name))
+            results.append(shared)
+        if arguments.supernode:
+            shared, ways["separate processes with SuperNodes"] = over_flower(study, federation, Path(name), True)
             results.append(shared)
     for found in results:
         for ours, theirs in zip(found, expected, strict=True):

@@ -10,6 +10,7 @@ for name in (
         "kinfolk.deploy.silo",
         "kinfolk.training.prepare",
         "polars",
+        "cryptography.hazmat.primitives.serialization",
     ),
     *("flwr.supernode.cli", "flwr.supernode.main", "uvicorn", "httpcore"),
     *("flwr.supernode.runtime.run_clientapp", "flwr.app", "flwr.supercore.runtime"),

@@ -24,7 +24,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
 
 @pytest.fixture
 def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    assert run(monkeypatch, "deploy", "init", tmp_path / "f", "--demo", "--port", 9555) == 0
+    assert run(monkeypatch, "deploy", "init", tmp_path / "f", "--demo") == 0
     return tmp_path / "f"
 
 
@@ -44,6 +44,10 @@ def test_commands_are_explained_with_tls_keys_and_no_sent_code(
 ) -> None:
     capsys.readouterr()
     run(monkeypatch, "deploy", "silo", demo / "silos" / "north", "--explain")
+    worker, line = capsys.readouterr().out.splitlines()
+    assert "--worker-only" in worker
+    assert "--network-only" in line
+    run(monkeypatch, "deploy", "silo", demo / "silos" / "north", "--supernode", "--explain")
     secret, worker, node, carrier = capsys.readouterr().out.splitlines()
     assert "umask 077" in secret
     assert "--worker-only" in worker
@@ -51,14 +55,19 @@ def test_commands_are_explained_with_tls_keys_and_no_sent_code(
     assert {"--root-certificates", "--auth-supernode-private-key", "--superexec-auth-secret-file"} <= set(words)
     assert words[words.index("--isolation") + 1] == "process"
     assert "--insecure" not in words
-    assert "message_relay.py" in carrier
+    assert "kinfolk.deploy.message_relay" in carrier
     run(monkeypatch, "deploy", "server", demo / "server", "--explain", "--port", 9555)
-    link, *registrations, start = capsys.readouterr().out.splitlines()
+    connection, link, *registrations, start = capsys.readouterr().out.splitlines()
     words = shlex.split(link)
     assert {"--ssl-certfile", "--ssl-keyfile", "--ssl-ca-certfile", "--enable-supernode-auth"} <= set(words)
     assert "--disable-runtime-dependency-installation" in words
     assert "FLWR_TELEMETRY_ENABLED=0" in words
-    assert any(word.endswith("superlink_guard.py") for word in words)
+    assert "kinfolk.deploy.superlink_guard" in words
+    assert "--database" not in words  # raw messages are in memory only
+    local = words[words.index("--port") + 1]
+    assert f"127.0.0.1:{local}" in connection
+    assert {"KINFOLK_PUBLIC=127.0.0.1:9555", "FORWARDED_ALLOW_IPS="} <= set(words)
+    assert local != "9555"
     assert len(registrations) == 3
     assert " run " in start
 
@@ -79,6 +88,8 @@ def test_mistakes_are_one_message(
         capsys.readouterr()
         assert run(monkeypatch, "deploy", "silo", silo, "--worker-only") == 1
         assert said in " ".join(capsys.readouterr().err.split())
+    policy.write_text(text)
+    assert run(monkeypatch, "deploy", "silo", silo, "--worker-only", "--supernode") == 1
     assert run(monkeypatch, "deploy", "init", tmp_path / "other") == 1
     assert run(monkeypatch, "deploy", "init", demo, "--demo") == 1
     assert not (silo / "state").exists()

@@ -92,7 +92,7 @@ def test_a_federation_survives_what_hospitals_and_networks_do(
         if name == poor:
             policy = replace(policy, privacy=replace(LEVEL, epsilon=enough, noise_multiplier=3.0), rounds=PAID_ROUNDS)
         policies.append(policy)
-    write_federation(home, study, policies, ["localhost", "127.0.0.1"], port)
+    write_federation(home, study, policies, ["localhost", "127.0.0.1"])
     silos = {name: home / "silos" / name for name in study.roster.clients}
     for name, rows in hospitals.items():
         write_table(silos[name] / "data.csv", (*BOUNDS, TARGET), rows)
@@ -101,12 +101,12 @@ def test_a_federation_survives_what_hospitals_and_networks_do(
     sent_code.write_text(sent_code.read_text() + f"open({str(marker)!r}, 'w').close()\n")
 
     with processes() as all_of_them, ExitStack() as stack:
-        line = BadLine(port)
+        line = BadLine(port, often=0.15)
         stack.callback(line.close)
         began = time.monotonic()
 
         def start(name: str, address: int) -> subprocess.Popen[bytes]:
-            words = ("deploy", "silo", silos[name], "--superlink", f"127.0.0.1:{address}", "--port", free_port())
+            words = ("deploy", "silo", silos[name], "--superlink", f"127.0.0.1:{address}")
             process = kinfolk(*words, log=short_folder / f"{name}.log")
             all_of_them.append(process)
             return process
@@ -178,16 +178,14 @@ def check_stranger(stranger: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 def check_guard(home: Path, port: int) -> None:
-    """From another address, nobody can start a run or take the server's task."""
+    """On the silos' port nobody can start a run or take the server's task, from this machine neither."""
     import httpx
 
     context = ssl.create_default_context(cafile=str(home / "server" / "ca.crt"))
-    for address, refused in (("127.0.0.2", True), ("127.0.0.1", False)):
-        transport = httpx.HTTPTransport(verify=context, local_address=address)
-        with httpx.Client(transport=transport) as client:
-            for path in ("/v1/control/start-run", "/v1/runtime/acquire-task"):
-                answer = client.post(f"https://127.0.0.1:{port}{path}", content=b"")
-                assert (answer.status_code == 403) == refused, (address, path, answer.status_code)
+    with httpx.Client(verify=context) as client:
+        for path in ("/v1/control/start-run", "/v1/runtime/acquire-task"):
+            assert client.post(f"https://127.0.0.1:{port}{path}", content=b"").status_code == 403, path
+        assert client.post(f"https://127.0.0.1:{port}/v1/fleet/kinfolk-visit", content=b"").status_code == 401
 
 
 def check_ledgers(silos: dict[str, Path], killed: str, bad_line: str, poor: str, steps: dict[str, int]) -> None:

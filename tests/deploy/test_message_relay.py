@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kinfolk.deploy import message_relay
+from kinfolk.deploy import flower_api, message_relay
 from kinfolk.deploy.flower_processes import Command
 from kinfolk.deploy.local_socket import open_door, serve_one, wait_for_next
 from kinfolk.deploy.message_relay import REFUSAL, ask_worker, carried, receive, send
@@ -24,7 +24,6 @@ from kinfolk.deploy.policy import read_policy
 from kinfolk.deploy.scaffold import write_demo
 from kinfolk.deploy.silo_table import read_table
 from kinfolk.deploy.study import read_study
-from kinfolk.deploy.superlink_guard import allowed
 from kinfolk.toml import ConfigError
 from tests.deploy.federations import study_of
 
@@ -90,16 +89,35 @@ def test_the_door_is_for_its_owner_only(tmp_path_factory: pytest.TempPathFactory
 
 @pytest.mark.fast
 def test_without_a_worker_the_answer_is_the_refusal(tmp_path: Path) -> None:
-    assert ask_worker(str(tmp_path / "nobody"), b"request") == REFUSAL
+    assert ask_worker(str(tmp_path / "nobody"), b"request", starting=0.0) == REFUSAL
 
 
 @pytest.mark.fast
-def test_only_the_silos_interface_is_open_to_other_machines() -> None:
-    assert allowed("/v1/fleet/pull-messages", "10.0.0.1")
-    assert allowed("/v1/control/start-run", "127.0.0.1")
-    for path in ("/v1/control/start-run", "/v1/runtime/acquire-task", "/", "/docs", "/v1/fleet/../control/start-run"):
-        assert not allowed(path, "10.0.0.1")
-    assert not allowed("/v1/control/start-run", "")
+def test_a_worker_that_is_not_there_yet_is_waited_for(short_folder: Path) -> None:
+    """Or a silo that still compiles would be a zero message in the first rounds."""
+    door, found = short_folder / "door", []
+    asking = threading.Thread(target=lambda: found.append(ask_worker(str(door), b"abc", starting=30.0)))
+    asking.start()
+    time.sleep(0.3)
+    with open_door(door) as listener:
+        for cut in (True, False):  # the first worker is stopped with the request in its hands
+            connection, _ = listener.accept()
+            with connection:
+                if not cut:
+                    serve_one(Echo(), connection)  # type: ignore[arg-type]
+    asking.join()
+    assert found == [b"cba"]
+
+
+def test_a_worker_that_dies_of_a_request_is_not_asked_for_ever(short_folder: Path) -> None:
+    door, found = short_folder / "door", []
+    with open_door(door) as listener:
+        asking = threading.Thread(target=lambda: found.append(ask_worker(str(door), b"abc", starting=30.0)))
+        asking.start()
+        for _ in range(2):
+            listener.accept()[0].close()
+        asking.join()
+    assert found == [REFUSAL]
 
 
 def test_commands_are_shown_for_a_shell() -> None:
@@ -136,18 +154,17 @@ def test_the_servers_app_ends_when_the_server_was_killed(already: bool) -> None:
 def test_a_message_that_never_comes_does_not_hold_up_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     served, rest, tokens = threading.Event(), threading.Event(), iter(["lost", "next"])
 
-    class Node:
-        def AcquireTask(self, request: object) -> SimpleNamespace:
-            token = next(tokens, None)
-            if token is None:
-                raise SystemExit
-            return SimpleNamespace(HasField=lambda name: True, token=token)
+    def next_task() -> str:
+        token = next(tokens, None)
+        if token is None:
+            raise SystemExit
+        return token
 
-    def serve_task(address: str, token: str, door: str) -> None:
+    def do_task(address: str, token: str, reply: object) -> None:
         (served.set if token == "next" else rest.wait)()
 
-    monkeypatch.setattr(message_relay, "_runtime", lambda *words: Node())
-    monkeypatch.setattr(message_relay, "_serve_task", serve_task)
+    monkeypatch.setattr(flower_api, "task_source", lambda *words: next_task)
+    monkeypatch.setattr(flower_api, "do_task", do_task)
     monkeypatch.setattr(message_relay, "POLL", 0.01)
     with pytest.raises(SystemExit):
         message_relay.serve_node("a", b"s" * 32, "door")
@@ -173,9 +190,9 @@ def test_whatever_a_message_holds_the_reply_is_an_answer_or_the_refusal(monkeypa
         message = Message(content, 1, "train", group_id="0")
         message.metadata.__dict__.update(_src_node_id=1, _message_id="m")
         reply = carried(message, "door")
-        assert list(reply.content) == [message_relay.RECORD]
-        assert list(reply.content[message_relay.RECORD]) == [message_relay.ANSWER]
-        return reply.content[message_relay.RECORD][message_relay.ANSWER]
+        assert list(reply.content) == [flower_api.RECORD]
+        assert list(reply.content[flower_api.RECORD]) == [flower_api.ANSWER]
+        return reply.content[flower_api.RECORD][flower_api.ANSWER]
 
     monkeypatch.setattr(message_relay, "ask_worker", lambda door, request: request + b"!")
     assert asked(RecordDict({"kinfolk": ConfigRecord({"request": b"r"})})) == b"r!"
@@ -189,65 +206,31 @@ def test_whatever_a_message_holds_the_reply_is_an_answer_or_the_refusal(monkeypa
     assert asked(RecordDict({"kinfolk": ConfigRecord({"request": b"r"})})) == REFUSAL
 
 
-class FakeGrid:
-    """A line on which answers come twice, wrong, late or never."""
-
-    def __init__(self, replies: dict[int, list[Any]]) -> None:
-        self.replies, self.nodes = replies, []
-
-    def push_messages(self, messages: list[Any]) -> list[str]:
-        self.nodes = [message.metadata.dst_node_id for message in messages]
-        return [f"message to {node}" for node in self.nodes]
-
-    def pull_messages(self, names: list[str]) -> list[Any]:
-        if "message to 6" in names:
-            time.sleep(60)  # announced, and not sent
-        asked = [node for node in self.nodes if f"message to {node}" in names]
-        found = [(f"message to {node}", reply) for node in asked for reply in self.replies.get(node, [])]
-        return [SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=name), **reply) for name, reply in found]
-
-
 @needs_flower
-@pytest.mark.usefixtures("flower_task")
-def test_the_first_answer_counts_and_bad_ones_do_not() -> None:
-    from kinfolk.deploy.flower_server import exchange
-
-    def fine(answer: Any) -> dict[str, Any]:
-        return {"has_error": lambda: False, "content": {"kinfolk": {"answer": answer}}}
-
-    replies = {
-        1: [fine(b"one"), fine(b"another")],
-        2: [{"has_error": lambda: True}],
-        3: [{"has_error": lambda: False, "content": {}}],
-        4: [fine("text")],
-    }
-    nodes = {slot: slot + 1 for slot in range(7)}
-    began = time.monotonic()
-    replies[7] = [fine(b"seven")]
-    assert exchange(FakeGrid(replies), nodes, b"r", "0", 2.0) == {0: b"one", 6: b"seven"}  # type: ignore[arg-type]
-    assert time.monotonic() - began < 10  # node 5 never answers, node 6 would keep us for a minute
-    assert exchange(FakeGrid({}), {}, b"r", "0", 1.0) == {}  # type: ignore[arg-type]
-
-
-@needs_flower
-def test_a_round_is_not_taken_when_flower_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_is_not_taken_when_flower_is_gone(tmp_path: Path) -> None:
     """No answers because nobody could be asked: not a round of zeros, and nothing is charged."""
-    from kinfolk.deploy import flower_server
+    from kinfolk.deploy.flower_server import conduct
 
     class Gone:
         calls = 0
 
-        def get_nodes(self) -> list[Any]:
+        def present(self) -> set[int]:
             self.calls += 1
             if self.calls > 2:  # it was there for the roll call, and when the round began
-                raise ConnectionError("Flower is gone")
-            return []
+                raise ConnectionError("the SuperLink is gone")
+            return {0, 1, 2}
 
-    study = study_of(level="client")
-    monkeypatch.setattr(flower_server, "read_study", lambda folder: study)
-    monkeypatch.setattr(flower_server, "node_keys", lambda study, folder: {})
+        def ask(self, places: Any, request: bytes, longest: int, seconds: float) -> None:
+            pass
+
+        def collect(self, seconds: float) -> dict[int, bytes | None]:
+            return dict.fromkeys(range(3))
+
+        def end(self) -> None:
+            pass
+
     with pytest.raises(ConnectionError):
-        flower_server.conduct(Gone(), tmp_path, round_seconds=1.0, wait_seconds=1.0, test_keys=True)  # type: ignore[arg-type]
+        conduct([Gone()], tmp_path, study_of(level="client"), round_seconds=1.0, wait_seconds=1.0, test_keys=True)
     assert (tmp_path / "runs" / "ledger.jsonl").read_bytes() == b""
     assert not list(tmp_path.glob("runs/*/private/checkpoint.npz"))
 
@@ -256,7 +239,7 @@ def test_a_round_is_not_taken_when_flower_is_gone(tmp_path: Path, monkeypatch: p
 def test_a_test_federation_is_complete_and_its_secrets_are_its_owners(tmp_path: Path) -> None:
     from kinfolk.deploy.flower_server import node_keys
 
-    write_demo(tmp_path / "f", ["localhost", "127.0.0.1"], 9092)
+    write_demo(tmp_path / "f", ["localhost", "127.0.0.1"])
     server, silos = tmp_path / "f" / "server", tmp_path / "f" / "silos"
     study = read_study(server)
     assert len(node_keys(study, server / "keys")) == 3
@@ -269,4 +252,4 @@ def test_a_test_federation_is_complete_and_its_secrets_are_its_owners(tmp_path: 
     assert stat.S_IMODE((server / "server.key").stat().st_mode) == 0o600
     assert stat.S_IMODE(server.stat().st_mode) == 0o700
     with pytest.raises(ConfigError, match="not empty"):
-        write_demo(tmp_path / "f", ["localhost"], 9092)
+        write_demo(tmp_path / "f", ["localhost"])

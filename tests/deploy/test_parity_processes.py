@@ -27,7 +27,7 @@ from tests.deploy.test_parity import simulated
 pytestmark = MARKS
 
 
-def write_all(home: Path, study: Study, federation: Federation, port: int) -> None:
+def write_all(home: Path, study: Study, federation: Federation) -> None:
     """A federation in folders, its tables as Parquet."""
     bounds = dict.fromkeys((*study.roster.features, TARGET), (-1.0, 1.0))
     policies = [
@@ -40,7 +40,7 @@ def write_all(home: Path, study: Study, federation: Federation, port: int) -> No
         )
         for name in study.roster.clients
     ]
-    write_federation(home, study, policies, ["127.0.0.1"], port)
+    write_federation(home, study, policies, ["127.0.0.1"])
     for slot, name in enumerate(study.roster.clients):
         rows = rows_of(federation, slot)
         frame = pl.DataFrame(np.column_stack([rows.x, rows.y]), schema=[*study.roster.features, TARGET])
@@ -50,7 +50,7 @@ def write_all(home: Path, study: Study, federation: Federation, port: int) -> No
 def start_silos(home: Path, study: Study, port: int, logs: Path) -> list[subprocess.Popen[bytes]]:
     words = ("--superlink", f"127.0.0.1:{port}")
     return [
-        kinfolk("deploy", "silo", home / "silos" / name, *words, "--port", free_port(), log=logs / f"{name}.log")
+        kinfolk("deploy", "silo", home / "silos" / name, *words, log=logs / f"{name}.log")
         for name in study.roster.clients
     ]
 
@@ -80,7 +80,7 @@ def test_client_level_with_the_server_killed_and_started_again(short_folder: Pat
         clip_quantile=0.5,
     )
     federation, port, home = federation_of(), free_port(), short_folder / "f"
-    write_all(home, study, federation, port)
+    write_all(home, study, federation)
     with processes() as all_of_them:
         all_of_them += start_silos(home, study, port, short_folder)
         server = start_server(home, port, short_folder)

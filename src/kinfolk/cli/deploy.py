@@ -32,7 +32,6 @@ def init(
     experiment: Annotated[Path | None, typer.Option(help="The experiment, as for `kinfolk train`.")] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Three made-up hospitals instead.")] = False,
     host: Annotated[list[str] | None, typer.Option(help="A name or address of the server; repeat for several.")] = None,
-    port: Annotated[int, typer.Option(help="The server's port.")] = 9092,
 ) -> None:
     """Write a test federation: the Flower app, certificates, node keys, and a policy for every silo.
 
@@ -43,16 +42,15 @@ def init(
     from kinfolk.deploy.study import Roster, Study, read_record
     from kinfolk.training.experiment import load
 
-    limits.checked("port", port)
     require_flower()
     hosts = ["localhost", "127.0.0.1", *(host or [])]
     if demo:
-        write_demo(folder, hosts, port)
+        write_demo(folder, hosts)
     elif study is None or experiment is None:
         raise ConfigError("give --study and --experiment, or --demo")
     else:
         agreed = Study(read_record(Roster, study), load(experiment))
-        write_federation(folder, agreed, [policy_for(agreed, name) for name in agreed.roster.clients], hosts, port)
+        write_federation(folder, agreed, [policy_for(agreed, name) for name in agreed.roster.clients], hosts)
         console.print("Fill in the data table of every policy.toml: file, target, and public bounds of every column.")
     console.print(f"Written: {folder}/server and {folder}/silos/*. Next: `kinfolk deploy server {folder}/server`.")
 
@@ -61,34 +59,52 @@ def init(
 def silo(
     folder: Folder,
     superlink: Annotated[str, typer.Option(help="The server's address.")] = "127.0.0.1:9092",
-    port: Annotated[int, typer.Option(help="A free local port for Flower's own use.")] = 9094,
     worker_only: Annotated[
-        bool, typer.Option("--worker-only", help="Start the worker; SuperNode runs elsewhere, as another user, say.")
+        bool, typer.Option("--worker-only", help="Start only the worker, which sees the data.")
     ] = False,
-    door: Annotated[Path | None, typer.Option(help="Where the worker's socket goes; default: in its state.")] = None,
+    network_only: Annotated[
+        bool, typer.Option("--network-only", help="Start only the line to the server, as another user, say.")
+    ] = False,
+    door: Annotated[Path | None, typer.Option(help="The socket between the two; default: in the silo's state.")] = None,
+    supernode: Annotated[
+        bool, typer.Option("--supernode", help="Use Flower's own SuperNode and a relay: three processes, slower.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="With --supernode: a free local port for Flower's own use.")] = 9094,
     explain: Explain = False,
 ) -> None:
-    """Start a silo: its worker, which alone sees the data, and Flower's SuperNode, which talks to the server."""
-    from kinfolk.deploy.flower_processes import carrier, secret_command, supernode
+    """Start a silo: its worker, which alone sees the data, and its line to the server."""
+    from kinfolk.deploy import silo as silos
+    from kinfolk.deploy.flower_processes import carrier, secret_command
+    from kinfolk.deploy.flower_processes import supernode as supernode_command
     from kinfolk.deploy.local_socket import door_of
     from kinfolk.deploy.scaffold import require_flower
-    from kinfolk.deploy.silo import run_silo, run_worker, state_of
 
     limits.checked("port", port)
+    if worker_only + network_only + supernode > 1:
+        raise ConfigError("give one of --worker-only, --network-only and --supernode")
     folder = folder.absolute()
-    place = door or door_of(state_of(folder))
+    place = door or door_of(folder / "state" if network_only else silos.state_of(folder))
     if explain:
-        print(secret_command(folder))
-        print(f"kinfolk deploy silo {folder} --worker-only --door {place} &")
-        print(supernode(folder, superlink, port).shown() + " &")
-        print(carrier(folder, port, place).shown())
+        door_words = f"--door {place}"
+        if supernode:
+            print(secret_command(folder))
+        print(f"kinfolk deploy silo {folder} --worker-only {door_words} &")
+        if supernode:
+            print(supernode_command(folder, superlink, port).shown() + " &")
+            print(carrier(folder, port, place).shown())
+        else:
+            print(f"kinfolk deploy silo {folder} --network-only {door_words} --superlink {superlink}")
         return
     _end_tidily()
     if worker_only:
-        run_worker(folder, place)
-    else:
+        silos.run_worker(folder, place)
+    elif network_only:
+        silos.run_network(folder, superlink, place)
+    elif supernode:
         require_flower()
-        run_silo(folder, superlink, port, place)
+        silos.run_supernode(folder, superlink, port, place)
+    else:
+        silos.run_silo(folder, superlink)
 
 
 def _end_tidily() -> None:
@@ -101,24 +117,29 @@ def _end_tidily() -> None:
 def server(
     folder: Folder,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 9092,
+    port: Annotated[int, typer.Option(help="Port to listen on; silos need no other.")] = 9092,
+    local_port: Annotated[int, typer.Option(help="Port for this machine only; 0: any that is free.")] = 0,
     round_seconds: Annotated[float, typer.Option(help="Who has not answered by then is a zero message.")] = 600.0,
     wait_seconds: Annotated[float, typer.Option(help="How long to wait for all silos at the start.")] = 600.0,
     explain: Explain = False,
 ) -> None:
     """Start the server: SuperLink, the silos' keys, and the run; goes on with an unfinished one."""
     from kinfolk.deploy.scaffold import require_flower
-    from kinfolk.deploy.server import run_server, server_commands
+    from kinfolk.deploy.server import connection_command, places_of, run_server, server_commands
 
     for option, value in {"port": port, "round_seconds": round_seconds, "wait_seconds": wait_seconds}.items():
         limits.checked(option, value)
+    limits.checked("port", local_port or port)
     require_flower()
-    if explain:
-        commands = server_commands(folder.absolute(), host, port, round_seconds, wait_seconds)
-        print("\n".join(command.shown() for command in commands))
-        return
-    _end_tidily()
-    run = run_server(folder, host, port, round_seconds, wait_seconds)
+    folder = folder.absolute()
+    with places_of(folder, host, port, local_port) as places:
+        if explain:
+            print(connection_command(folder, places))
+            commands = server_commands(folder, places, round_seconds, wait_seconds)
+            print("\n".join(command.shown() for command in commands))
+            return
+        _end_tidily()
+        run = run_server(folder, places, round_seconds, wait_seconds)
     console.print((run.public / "statement.txt").read_text(), highlight=False)
     console.print(f"Run: {run.path}", highlight=False, soft_wrap=True)
 

@@ -17,17 +17,10 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from kinfolk.deploy import message_relay, superlink_guard
+from kinfolk.deploy import flower_api, post_socket, superlink_guard
 from kinfolk.deploy.keys import write_secret
 from kinfolk.toml import ConfigError
 
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "PYTHONUNBUFFERED": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",
-}
-"""Flower reports nothing to anybody."""
 SECRET = "node.secret"
 
 
@@ -59,22 +52,17 @@ def flower_program(name: str) -> str:
 
 def supernode(folder: Path, address: str, port: int) -> Command:
     """A silo's SuperNode: over TLS, with the silo's key; it starts no programs, so it cannot run what it is sent."""
-    words = (
-        flower_program("flower-supernode"),
-        *("--root-certificates", str(folder / "ca.crt")),
-        *("--superlink", address),
-        *("--auth-supernode-private-key", str(folder / "node")),
-        *("--isolation", "process", "--superexec-auth-secret-file", str(node_home(folder) / SECRET)),
-        *("--host", "127.0.0.1", "--port", str(port)),
-    )
-    return Command(words, {**QUIET, "FLWR_HOME": str(node_home(folder))})
+    home = node_home(folder)
+    options = flower_api.supernode_options(folder, address, port, home / SECRET)
+    return Command((flower_program("flower-supernode"), *options), {**flower_api.QUIET, "FLWR_HOME": str(home)})
 
 
 def carrier(folder: Path, port: int, door: Path) -> Command:
     """What carries messages from the SuperNode to the worker's door and back."""
     home = node_home(folder)
-    words = (sys.executable, str(message_relay.__file__), f"127.0.0.1:{port}", str(home / SECRET), str(door))
-    return Command(words, {**QUIET, "FLWR_HOME": str(home)})
+    module = (sys.executable, "-m", "kinfolk.deploy.message_relay")
+    words = (*module, f"127.0.0.1:{port}", str(home / SECRET), str(door))
+    return Command(words, {**flower_api.QUIET, "FLWR_HOME": str(home)})
 
 
 def node_home(folder: Path) -> Path:
@@ -96,25 +84,44 @@ def secret_command(folder: Path) -> str:
     return f"(umask 077; mkdir -p {home}; head -c 32 /dev/urandom > {home}/{SECRET})"
 
 
-def superlink(folder: Path, host: str, port: int) -> Command:
+@dataclass(frozen=True)
+class Places:
+    """Where a server's parts meet."""
+
+    host: str
+    port: int
+    """Where silos call."""
+    local: int
+    """The port on this machine for the rest of Flower's interface."""
+    post: Path
+    """The socket of the post office."""
+
+
+def superlink(folder: Path, places: Places) -> Command:
     """The server's SuperLink behind its guard: TLS, and nodes known by their keys."""
     words = (
         sys.executable,
-        str(superlink_guard.__file__),
-        *("--ssl-ca-certfile", str(folder / "ca.crt")),
-        *("--ssl-certfile", str(folder / "server.crt")),
-        *("--ssl-keyfile", str(folder / "server.key")),
-        "--enable-supernode-auth",
-        "--disable-runtime-dependency-installation",
-        *("--database", str(folder / "superlink.db")),
-        *("--host", host, "--port", str(port)),
+        "-m",
+        "kinfolk.deploy.superlink_guard",
+        *flower_api.superlink_options(folder, places.local),
     )
-    return Command(words, {**QUIET, "PATH": _path(), "FLWR_HOME": str(folder / "flower")})
+    host = f"[{places.host}]" if ":" in places.host else places.host
+    own = {superlink_guard.PUBLIC: f"{host}:{places.port}", post_socket.SOCKET: str(places.post)}
+    return Command(words, {**_flower_home(folder), **own, "FORWARDED_ALLOW_IPS": ""})
 
 
 def flwr(folder: Path, *words: str) -> Command:
     """Flower's own command line, for the operator of the server."""
-    return Command((flower_program("flwr"), *words), {**QUIET, "PATH": _path(), "FLWR_HOME": str(folder / "flower")})
+    return Command((flower_program("flwr"), *words), _flower_home(folder))
+
+
+def _flower_home(folder: Path) -> dict[str, str]:
+    return {**flower_api.QUIET, "PATH": _path(), "FLWR_HOME": str(folder / "flower")}
+
+
+def connection(folder: Path, places: Places) -> str:
+    """What Flower's command line has to find in `flower/config.toml`."""
+    return flower_api.CONNECTION.format(port=places.local, certificate=folder / "ca.crt")
 
 
 def _path() -> str:

@@ -44,16 +44,9 @@ wait-seconds = 600.0
 ends-with = 0
 insecure-test-keys = {test_keys}
 """
-CONNECTION = """[superlink]
-default = "federation"
-
-[superlink.federation]
-address = "{address}"
-root-certificates = "{certificate}"
-"""
 
 
-def write_federation(folder: Path, study: Study, policies: Sequence[Policy], hosts: Sequence[str], port: int) -> None:
+def write_federation(folder: Path, study: Study, policies: Sequence[Policy], hosts: Sequence[str]) -> None:
     """The whole test federation. For a real one, every party makes its own key and gets only its own folder."""
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty: choose a new folder")
@@ -71,9 +64,7 @@ def write_federation(folder: Path, study: Study, policies: Sequence[Policy], hos
         shutil.copy(silo / "node.pub", server / "keys" / f"{policy.client}.pub")
         (silo / POLICY_FILE).write_text(to_toml(policy))
     _write_app(server, study)
-    (server / "flower").mkdir()
-    text = CONNECTION.format(address=f"127.0.0.1:{port}", certificate=server / "ca.crt")
-    (server / "flower" / "config.toml").write_text(text)
+    (server / "flower").mkdir(mode=0o700)
 
 
 def _write_study(folder: Path, study: Study) -> None:
@@ -119,7 +110,7 @@ def demo_study(rounds: int = 20) -> Study:
     return Study(Roster("demo", ("north", "south", "west"), ("age", "pressure", "sugar")), experiment)
 
 
-def write_demo(folder: Path, hosts: Sequence[str], port: int, rounds: int = 20) -> None:
+def write_demo(folder: Path, hosts: Sequence[str], rounds: int = 20) -> None:
     """A test federation with made-up data, ready to run."""
     study = demo_study(rounds)
     bounds = {"age": (18.0, 100.0), "pressure": (80.0, 220.0), "sugar": (0.0, 1.0)}
@@ -132,7 +123,7 @@ def write_demo(folder: Path, hosts: Sequence[str], port: int, rounds: int = 20) 
         )
         for client in study.roster.clients
     ]
-    write_federation(folder, study, policies, hosts, port)
+    write_federation(folder, study, policies, hosts)
     generator = np.random.default_rng(0)
     for slot, client in enumerate(study.roster.clients):
         rows = 200 + 50 * slot

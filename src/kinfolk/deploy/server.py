@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from kinfolk.deploy.flower_processes import Command, flwr, running, superlink
+from kinfolk.deploy import flower_api
+from kinfolk.deploy.flower_processes import Command, Places, connection, flwr, running, superlink
 from kinfolk.deploy.keys import node_key
+from kinfolk.deploy.local_socket import LONGEST_PATH
 from kinfolk.deploy.study import read_study
 from kinfolk.training.run_directory import Run, RunError
 
@@ -26,7 +31,7 @@ def known_keys(folder: Path) -> list[Path]:
 
 
 def server_commands(
-    folder: Path, host: str, port: int, round_seconds: float, wait_seconds: float, ends_with: int = 0
+    folder: Path, places: Places, round_seconds: float, wait_seconds: float, ends_with: int = 0
 ) -> list[Command]:
     """In order: the SuperLink, one registration for each silo, the run, which ends with another process."""
     register = [flwr(folder, "supernode", "register", str(key), "federation") for key in known_keys(folder)]
@@ -34,7 +39,29 @@ def server_commands(
         f" ends-with={ends_with}" if ends_with else ""
     )
     start = flwr(folder, "run", str(folder / "app"), "federation", "--stream", "--run-config", times)
-    return [superlink(folder, host, port), *register, start]
+    return [superlink(folder, places), *register, start]
+
+
+def connection_command(folder: Path, places: Places) -> str:
+    """As a line for a shell: tells Flower's command line where the SuperLink is."""
+    text = connection(folder, places).replace("\n", "\\n")
+    return f"printf %b {shlex.quote(text)} > {shlex.quote(str(folder / 'flower' / 'config.toml'))}"
+
+
+@contextmanager
+def places_of(folder: Path, host: str, port: int, local: int) -> Iterator[Places]:
+    """Where the parts of a server meet; `local`: 0 for any free port."""
+    with tempfile.TemporaryDirectory(prefix="kinfolk") as short:
+        own = folder / "flower" / "post"
+        post = own if len(str(own)) <= LONGEST_PATH else Path(short) / "post"
+        yield Places(host, port, local or free_port(), post)
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -62,33 +89,24 @@ def wait_until_free(port: int) -> None:
 
 
 def register(folder: Path) -> None:
-    """Makes the silos' keys known, as `flwr supernode register` does. One that is known already is fine."""
-    import httpx
-    from flwr.cli.flower_config import read_superlink_connection
-    from flwr.cli.utils import init_http_client_from_connection
-    from flwr.proto.control_pb2 import RegisterNodeRequest
-
-    os.environ["FLWR_HOME"] = str(folder / "flower")
-    client: Any = init_http_client_from_connection(read_superlink_connection("federation"))
+    """Makes the silos' keys known to the SuperLink."""
     try:
-        for path in known_keys(folder):
-            try:
-                client.RegisterNode(request=RegisterNodeRequest(public_key=node_key(path), name=path.stem))
-            except httpx.HTTPStatusError as error:
-                if "already" not in error.response.text.lower():
-                    raise RunError(f"{path} could not be registered: {error.response.text[:300]}") from None
-    finally:
-        client.close()
+        flower_api.register(folder / "flower", {path.stem: node_key(path) for path in known_keys(folder)})
+    except ValueError as error:
+        raise RunError(f"a key in {folder / 'keys'} could not be registered: {error}") from None
 
 
-def run_server(folder: Path, host: str, port: int, round_seconds: float, wait_seconds: float) -> Run:
+def run_server(folder: Path, places: Places, round_seconds: float, wait_seconds: float) -> Run:
     """Starts everything, goes on with an unfinished run or begins one, and returns it when it has ended."""
     folder = folder.absolute()
-    link, *_, start = server_commands(folder, host, port, round_seconds, wait_seconds, os.getpid())
+    link, *_, start = server_commands(folder, places, round_seconds, wait_seconds, os.getpid())
     log = folder / "superlink.log"
-    wait_until_free(port)
+    for old in folder.glob("superlink.db*"):  # of versions that kept raw messages in a file
+        old.unlink()
+    (folder / "flower" / "config.toml").write_text(connection(folder, places))
+    wait_until_free(places.port)
     with running(link, log) as process:
-        wait_for_port(port, process, log)
+        wait_for_port(places.local, process, log)
         register(folder)
         with running(start, folder / "run.log") as run:
             run.wait()

@@ -1,18 +1,25 @@
-"""A silo as processes: the worker, which owns data and ledger, and Flower's SuperNode, which owns the network."""
+"""A silo as processes: one, in which the worker answers what comes over its own line to the server; or two, where the
+worker, which owns data and ledger, and the line, which owns the network, belong to two users; or three, where Flower's
+SuperNode and a relay stand for the line."""
 
 from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from kinfolk.accounting.owner import default_ledger
 from kinfolk.deploy.flower_processes import Command, carrier, running, supernode, write_node_secret
-from kinfolk.deploy.local_socket import door_of, open_door, serve
+from kinfolk.deploy.local_socket import door_of, open_door, serve, wait_for_next
+from kinfolk.deploy.message_relay import LONGEST_ANSWER, ask_worker
 from kinfolk.deploy.policy import read_policy
 from kinfolk.deploy.scaffold import POLICY_FILE
+from kinfolk.deploy.silo_line import Line, signs_of_life
+from kinfolk.deploy.silo_line import serve as serve_line
 from kinfolk.deploy.silo_program import Program, prepare_silo
 from kinfolk.deploy.silo_table import read_table
 from kinfolk.deploy.study import read_study
@@ -48,8 +55,33 @@ def run_worker(folder: Path, door: Path | None = None) -> None:
         serve(worker, listener)
 
 
-def run_silo(folder: Path, address: str, port: int, door: Path | None = None) -> None:
-    """The worker in this process, and Flower's two beside it, until it is stopped."""
+def run_silo(folder: Path, address: str) -> None:
+    """The worker and its line in this process, until it is stopped."""
+    with ready(folder) as worker:
+
+        def answer(request: bytes) -> bytes:
+            began = time.monotonic()
+            answer = worker.answer(request)
+            wait_for_next(began, worker.program.policy.answer_every)
+            return answer
+
+        run_line(folder, address, answer, worker.longest_request)
+
+
+def run_network(folder: Path, address: str, door: Path) -> None:
+    """Only the line: carries what comes over it to the worker's door, and back, until it is stopped."""
+    run_line(folder, address, partial(ask_worker, str(door)))
+
+
+def run_line(folder: Path, address: str, answer: Callable[[bytes], bytes], longest: int = LONGEST_ANSWER) -> None:
+    """A silo's line to its server, until it is stopped."""
+    line, second = (Line(address, folder / "ca.crt", folder / "node", longest) for _ in range(2))
+    with signs_of_life(second) as heard:
+        serve_line(line, heard(answer), partial(print, flush=True))
+
+
+def run_supernode(folder: Path, address: str, port: int, door: Path | None = None) -> None:
+    """The worker in this process, and Flower's SuperNode and the relay beside it, until it is stopped."""
     write_node_secret(folder)
     place = door or door_of(state_of(folder))
     with (
@@ -60,13 +92,19 @@ def run_silo(folder: Path, address: str, port: int, door: Path | None = None) ->
 
 
 @contextmanager
-def opened(folder: Path, door: Path | None = None) -> Iterator[tuple[Worker, socket.socket]]:
-    """A silo's worker, compiled, and its open door."""
+def ready(folder: Path) -> Iterator[Worker]:
+    """A silo's worker, compiled."""
     program = read_silo(folder)
     with Worker(program, state_of(folder), ledger_of(folder)) as worker:
         warm_up(program)
-        with open_door(door or door_of(worker.folder)) as listener:
-            yield worker, listener
+        yield worker
+
+
+@contextmanager
+def opened(folder: Path, door: Path | None = None) -> Iterator[tuple[Worker, socket.socket]]:
+    """A silo's worker, compiled, and its open door."""
+    with ready(folder) as worker, open_door(door or door_of(worker.folder)) as listener:
+        yield worker, listener
 
 
 def warm_up(program: Program) -> None:
