@@ -23,6 +23,43 @@ def sync_directory(path: Path) -> None:
         os.close(handle)
 
 
+class Room:
+    """Disk space for one file, taken before there is anything to write. Use it as a context manager.
+
+    `path`: the file. `size`: bytes that it will have at most.
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.path = path
+        self._handle, self._temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            os.posix_fallocate(self._handle, 0, max(1, size))
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Room:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._temporary)
+
+    def write(self, content: bytes) -> None:
+        """Writes the file whole or not at all, and returns when it is on disk.
+
+        `content`: all of it.
+        """
+        begin = 0
+        while begin < len(content):
+            begin += os.pwrite(self._handle, memoryview(content)[begin:], begin)
+        os.ftruncate(self._handle, len(content))
+        os.fsync(self._handle)
+        os.replace(self._temporary, self.path)
+        sync_directory(self.path.parent)
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Writes a file whole or not at all, readable by its owner alone, and returns when it is on disk.
 

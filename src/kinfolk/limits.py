@@ -171,6 +171,7 @@ ALLOWED: dict[str, Limit] = {
     "tau": finite(0, 1e9, "0 means that clients do not differ"),
     "noise": finite(0, 1e12),
     "runs": COUNT,
+    "quorum": COUNT,
     "confidence": share("a usual value is 0.99", with_all=False, with_none=False),
     # tables and federations
     "low": finite(-1e100, 1e100, "give the bounds that are known without looking at the data"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import numpy as np
 import pytest
 
 from kinfolk.accounting.ledger import RELEASED, LedgerError, read_lines
-from kinfolk.deploy.coordinator import Ask, Coordinator
+from kinfolk.deploy.coordinator import Ask, Coordinator, absences
 from kinfolk.deploy.message_relay import REFUSAL
 from kinfolk.deploy.silo_program import message_shape
 from kinfolk.deploy.wire import pack, read_header
 from kinfolk.privacy.release import PrivacyError
+from kinfolk.toml import ConfigError
 from tests.deploy.federations import CLIENTS, study_of
 
 EXAMPLE = study_of("fedavg", "example", seed=None, epsilon=2.0, noise_multiplier=None)
@@ -179,3 +181,37 @@ def test_a_server_whose_ledger_lost_a_line_does_not_go_on(tmp_path: Path) -> Non
     with pytest.raises(PrivacyError, match="does not hold the 2 rounds"):
         Coordinator(CLIENT, tmp_path)
     assert (run / "public" / "shared" / "000002.npz").exists(), "what was published stays"
+
+
+def test_absences_are_in_the_statement_and_in_status(tmp_path: Path) -> None:
+    with Coordinator(EXAMPLE, tmp_path) as server:
+        for number in range(3):
+            ask = server.ask()
+            server.take(ask, {slot: good(server, ask) for slot in ((0, 1) if number else (0,))})
+        result = server.finish()
+        with (server.run.private / "rounds.jsonl").open("a") as file:
+            file.write('{"round": 2, "abs')  # a disk that was full
+        assert absences(server.run) == result.get("absent") == {"b": 1, "c": 3}
+        assert "Absent: b in 1 of 3 rounds, c in 3 of 3 rounds." in (server.run.public / "statement.txt").read_text()
+
+
+@pytest.mark.fast
+def test_a_round_needs_the_quorum(tmp_path: Path) -> None:
+    study = replace(EXAMPLE, roster=replace(EXAMPLE.roster, quorum=2))
+    with Coordinator(study, tmp_path) as server:
+        ask = server.ask()
+        answers = {0: good(server, ask), 1: good(server, ask)}
+        assert server.enough(ask, answers, ())
+        assert not server.enough(ask, {**answers, 1: REFUSAL}, range(3))
+    with pytest.raises(ConfigError, match="at most as many"):
+        replace(EXAMPLE.roster, quorum=4)
+
+
+def test_at_client_level_only_who_is_there_decides(tmp_path: Path) -> None:
+    """Were rounds drawn anew for want of answers, those who answer would be drawn more often than is paid for."""
+    with Coordinator(CLIENT, tmp_path) as server:
+        ask = server.ask()
+        assert server.enough(ask, {}, [2])
+        assert not server.enough(ask, {slot: good(server, ask) for slot in ask.cohort}, [])
+        server.take(ask, {}, away=[1])
+        assert absences(server.run) == {"b": 1}

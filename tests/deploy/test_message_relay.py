@@ -14,16 +14,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
+from kinfolk.accounting.ledger import read_lines
 from kinfolk.deploy import flower_api, message_relay
 from kinfolk.deploy.flower_processes import Command
 from kinfolk.deploy.local_socket import open_door, serve_one, wait_for_next
 from kinfolk.deploy.message_relay import REFUSAL, ask_worker, carried, receive, send
 from kinfolk.deploy.policy import read_policy
 from kinfolk.deploy.scaffold import write_demo
+from kinfolk.deploy.silo_program import message_shape
 from kinfolk.deploy.silo_table import read_table
 from kinfolk.deploy.study import read_study
+from kinfolk.deploy.wire import pack, read_header
 from kinfolk.toml import ConfigError
 from tests.deploy.federations import study_of
 
@@ -233,6 +238,43 @@ def test_a_round_is_not_taken_when_flower_is_gone(tmp_path: Path) -> None:
         conduct([Gone()], tmp_path, study_of(level="client"), round_seconds=1.0, wait_seconds=1.0, test_keys=True)
     assert (tmp_path / "runs" / "ledger.jsonl").read_bytes() == b""
     assert not list(tmp_path.glob("runs/*/private/checkpoint.npz"))
+
+
+class Away:
+    """A way on which nobody is there after the first round."""
+
+    def __init__(self, study: Any, rounds: int) -> None:
+        self.study, self.left, self.request = study, rounds, b""
+
+    def present(self) -> set[int]:
+        return {0, 1, 2} if self.left else set()
+
+    def ask(self, places: Any, request: bytes, longest: int, seconds: float) -> None:
+        self.request = request
+
+    def collect(self, seconds: float) -> dict[int, bytes | None]:
+        header = {key: value for key, value in read_header(self.request)[0].items() if key != "kind"}
+        form = message_shape(self.study, 0)
+        answer = pack(header, jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), form))
+        return dict.fromkeys(range(3), answer)
+
+    def end(self) -> None:
+        self.left -= bool(self.left)
+
+
+@pytest.mark.parametrize("level", ["example", "client"])
+def test_a_server_without_its_silos_waits_and_stops(tmp_path: Path, level: str) -> None:
+    """It used to run the rest of its rounds with nobody, and to pay for them at client level."""
+    from kinfolk.deploy.flower_server import STOPPED, TooFewError, conduct
+
+    study = study_of("fedavg", level, rounds=3)
+    done = 1 if level == "example" else 0  # at client level a round counts when they are still there after it
+    with pytest.raises(TooFewError, match=rf"round {done}: 0 of 3 silos were heard of after .* quorum=1"):
+        conduct([Away(study, 1)], tmp_path, study, round_seconds=5.0, wait_seconds=0.2, test_keys=True)
+    (told,) = tmp_path.glob(f"runs/*/private/{STOPPED}")
+    assert "quorum=1" in told.read_text()
+    assert not list(tmp_path.glob("runs/*/public/statement.json"))
+    assert read_lines(tmp_path / "runs" / "ledger.jsonl") == []
 
 
 @needs_flower

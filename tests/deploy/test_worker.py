@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from kinfolk.accounting.ledger import RELEASED, LedgerError, read_lines
 from kinfolk.deploy.message_relay import REFUSAL
 from kinfolk.deploy.silo_program import message_shape, prepare_silo
 from kinfolk.deploy.study import Study
-from kinfolk.deploy.wire import pack, unpack
+from kinfolk.deploy.wire import RECEIPT, pack, unpack
 from kinfolk.deploy.worker import Worker
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.toml import ConfigError
@@ -307,15 +309,59 @@ def test_what_a_federation_cannot_do_is_said_before_it_begins(options: dict[str,
         study_of(**options)
 
 
-def test_a_full_disk_is_a_refusal(silo: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kinfolk.training import run_directory
+@pytest.mark.fast
+def test_a_full_disk_is_a_refusal_that_costs_nothing_and_passes(silo: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
 
-    def full(*_: Any, **__: Any) -> None:
-        raise run_directory.RunError("no space left")
+        def full(*_: Any) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(run_directory, "write_tree", full)
-    assert silo.answer(request()) == REFUSAL
-    assert charges(silo) == silo.program.steps  # charged, not published: over-counted, never under-counted
+        patch.setattr(os, "posix_fallocate", full)
+        assert silo.answer(request()) == REFUSAL
+        assert charges(silo) == 0
+        assert "No space left" in log_of(silo)
+    assert silo.answer(request()) != REFUSAL  # no restart
+    assert charges(silo) == silo.program.steps
+    assert [path.name for path in silo.folder.glob("runs/*/*")] == ["000000.npz"]
+    assert [path.name for path in silo.folder.glob("runs/*/.*")] == []
+
+
+def test_a_round_is_written_into_the_space_that_was_reserved(silo: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk may be full by then; and what a killed process had reserved is given back."""
+    asked: list[int] = []
+    real = os.posix_fallocate
+    monkeypatch.setattr(
+        os, "posix_fallocate", lambda handle, begin, size: (asked.append(size), real(handle, begin, size))
+    )
+    (silo.folder / "runs" / "run-1").mkdir()
+    (silo.folder / "runs" / "run-1" / ".000000.npz.killed").write_bytes(b"0" * 100)
+    assert silo.answer(request()) != REFUSAL
+    (stored,) = silo.folder.glob("runs/*/*.npz")
+    assert stored.stat().st_size <= asked[0]
+    assert list(silo.folder.glob("runs/*/.*")) == []
+
+
+@pytest.mark.fast
+def test_the_end_counts_once(silo: Worker) -> None:
+    silo.answer(request())
+    assert silo.answer(request(kind="end")) == RECEIPT
+    kept = {path: path.read_bytes() for path in (silo.folder / "runs" / "run-1").iterdir()}
+    other = jax.tree.map(lambda leaf: leaf + 1, STUDY.first())
+    assert silo.answer(request(kind="end", tree=other)) == RECEIPT
+    assert {path: path.read_bytes() for path in (silo.folder / "runs" / "run-1").iterdir()} == kept
+    spent = charges(silo)
+    assert silo.answer(request(number=1)) == REFUSAL
+    assert charges(silo) == spent
+    assert "has ended" in log_of(silo)
+
+
+def test_a_lost_ledger_is_noticed_in_another_run_too(tmp_path: Path) -> None:
+    """The stored rounds of any run say that something was spent."""
+    with worker_of(STUDY, federation_of(), 2, tmp_path, runs=2) as worker:
+        assert worker.answer(request()) != REFUSAL
+        worker.ledger.lines.clear()
+        assert worker.answer(request(run="run-2")) == REFUSAL
+        assert "does not hold round 0 of run run-1" in log_of(worker)
 
 
 def test_a_silo_whose_ledger_lost_a_line_serves_no_more(program: Any, tmp_path: Path) -> None:

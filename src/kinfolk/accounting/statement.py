@@ -89,6 +89,8 @@ class Statement(TypedDict):
     outcome: NotRequired[str]
     study: NotRequired[str]
     accounts: NotRequired[str]
+    absent: NotRequired[dict[str, int]]
+    """In how many rounds of a federation each silo was missing; those that never were are left out."""
     promise: NotRequired[PromiseRecord]
 
 

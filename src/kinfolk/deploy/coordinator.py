@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -145,8 +146,23 @@ class Coordinator:
         header = {"version": VERSION, "kind": kind, "study": self.study.digest, "run": self.run.name, "round": number}
         return pack(header, tree)
 
-    def take(self, ask: Ask, answers: Mapping[int, bytes]) -> None:
-        """Makes the next shared state of the answers, by place: charged, computed, saved, published, in that order."""
+    def enough(self, ask: Ask, answers: Mapping[int, bytes], there: Collection[int]) -> bool:
+        """Whether a round has the study's quorum. `there`: the silos that are there, by place.
+
+        At client level the answers must not decide: a round that is drawn anew because those who were drawn did not
+        answer takes everybody else with a larger probability than is paid for.
+        """
+        if self.study.level.server_pays:
+            return len(there) >= self.study.roster.quorum
+        form = message_shape(self.study, self.study.phase(ask.number))
+        heard = sum(self._read(answers.get(slot), ask.number, form) is not None for slot in ask.cohort)
+        return heard >= min(self.study.roster.quorum, len(ask.cohort))
+
+    def take(self, ask: Ask, answers: Mapping[int, bytes], away: Collection[int] = ()) -> None:
+        """Makes the next shared state of the answers, by place: charged, computed, saved, published, in that order.
+
+        `away`: the places of silos that were not there before anybody was drawn.
+        """
         study, number = self.study, ask.number
         if number != self.done:
             raise ValueError(f"round={number} was asked for, but round {self.done} is next")
@@ -161,8 +177,9 @@ class Coordinator:
             present[slot] = True
             for whole, leaf in zip(jax.tree.leaves(messages), jax.tree.leaves(found[0]), strict=True):
                 whole[slot] = leaf
-        if not study.level.server_pays:  # at client level this would tell who took part
-            absent = [name for slot, name in enumerate(study.roster.clients) if not present[slot]]
+        missing = set(away) if study.level.server_pays else {slot for slot in range(study.clients) if not present[slot]}
+        if missing or not study.level.server_pays:  # at client level not who took part, only who was not there
+            absent = [name for slot, name in enumerate(study.roster.clients) if slot in missing]
             run_directory.append_json(self.run.private / "rounds.jsonl", {"round": number, "absent": absent})
         this = range(number, number + 1)
         self.account.require(self.ledger, self.run.name, [this])
@@ -245,6 +262,7 @@ class Coordinator:
             run_directory.write_tree(public / "shared.npz", self.shared)
         result = self.account.statement(self.ledger, self.run.name, program=[check.program for check in self.checks])
         result.update({"run": self.run.name, "rounds": self.done, "study": study.digest, "clients": study.clients})
+        result["absent"] = absences(self.run)
         if study.level.clients_pay:
             result["epsilon"] = result["delta"] = None
             result["accounts"] = "every silo has its own budget and ledger; `kinfolk deploy status` there shows it"
@@ -254,6 +272,15 @@ class Coordinator:
             words += f"included. How well: {result['accounts']}. This server saw nothing that is not already private.\n"
         else:
             words = text(result)
+        missed = [f"{name} in {count} of {self.done} rounds" for name, count in result["absent"].items()]
+        words += f"\nAbsent: {', '.join(missed)}.\n" if missed else ""
         run_directory.write_text(public / "statement.txt", words)
         run_directory.write_json(public / "statement.json", result)
         return result
+
+
+def absences(run: Run) -> dict[str, int]:
+    """In how many rounds of a run each silo was missing; a round that was taken up again after a crash counts once."""
+    rounds = run_directory.read_json_lines(run.private / "rounds.jsonl")
+    last = {entry["round"]: entry["absent"] for entry in rounds}
+    return dict(Counter(name for absent in last.values() for name in absent))

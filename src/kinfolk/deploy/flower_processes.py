@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from kinfolk.deploy import flower_api, post_socket, superlink_guard
 from kinfolk.deploy.keys import write_secret
@@ -162,7 +163,7 @@ def end_with(process: int) -> None:
 @contextmanager
 def running(command: Command, log: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """A program that runs as long as the context; its output goes to a file, or to where this one's goes."""
-    with open(log, "ab") if log else nullcontext() as file:
+    with _own_log(log) if log else nullcontext() as file:
         errors = subprocess.STDOUT if log else None
         process = subprocess.Popen(
             command.words,
@@ -176,6 +177,13 @@ def running(command: Command, log: Path | None = None) -> Iterator[subprocess.Po
             yield process
         finally:
             stop(process)
+
+
+def _own_log(path: Path) -> BinaryIO:
+    """A log to append to, for its owner alone: it may say who was asked."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.fchmod(handle, 0o600)
+    return os.fdopen(handle, "ab")
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

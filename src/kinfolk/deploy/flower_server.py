@@ -5,6 +5,7 @@ Which node is which silo is decided by the node's key, which Flower has checked,
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kinfolk.deploy import flower_api
 from kinfolk.deploy.carriers import ByGrid, ByPost, Carrier, exchange, roll_call
-from kinfolk.deploy.coordinator import Coordinator
+from kinfolk.deploy.coordinator import Ask, Coordinator
 from kinfolk.deploy.flower_processes import end_with
 from kinfolk.deploy.keys import node_key
 from kinfolk.deploy.message_relay import REFUSAL
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 
 LOOK = 0.25
 """Seconds between two looks for silos that are not there yet."""
+STOPPED = "stopped.txt"
+"""The private file that says why a run was given up for now."""
+
+
+class TooFewError(RuntimeError):
+    """Fewer silos than the study's quorum, for too long."""
 
 
 def server_app() -> ServerApp:
@@ -65,19 +72,46 @@ def conduct(
     """All rounds that are left, then the last words and the statement."""
     everybody, longest = range(study.clients), longest_answer(study)
     with Coordinator(study, folder / "runs", test_keys=test_keys) as server:
+        told = server.run.private / STOPPED
+        told.unlink(missing_ok=True)
         _wait(carriers, everybody, wait_seconds)
         while not server.finished() and server.affordable():
-            ask = server.ask()
             began = time.monotonic()
-            answers = exchange(carriers, ask.cohort, ask.request, longest, round_seconds)
-            carriers[0].present()  # fails where the SuperLink is gone: then nobody was asked, and no round was lost
-            server.take(ask, answers)
+            try:
+                heard = _heard(server, carriers, longest, round_seconds, wait_seconds)
+            except TooFewError as error:
+                run_directory.write_text(told, str(error))
+                raise
+            server.take(*heard)
             if not study.level.server_pays:  # times and sizes of cohorts are secret
                 run_directory.append_json(
                     server.run.private / "times.jsonl", {"seconds": round(time.monotonic() - began, 3)}
                 )
         exchange(carriers, everybody, server.last_words(), longest, round_seconds)
         server.finish()
+
+
+def _heard(
+    server: Coordinator, carriers: Sequence[Carrier], longest: int, round_seconds: float, wait_seconds: float
+) -> tuple[Ask, dict[int, bytes], set[int]]:
+    """A round's question, its answers and who was away; asked again until there are enough of them."""
+    everybody, quorum = set(range(server.study.clients)), server.study.roster.quorum
+    until, found = math.inf, 0
+    while time.monotonic() < until:
+        there = set(roll_call(carriers, everybody))
+        if len(there) >= quorum:
+            ask = server.ask()
+            answers = exchange(carriers, ask.cohort, ask.request, longest, round_seconds)
+            after = roll_call(carriers, everybody)  # fails where the SuperLink is gone: then no round was lost
+            if server.enough(ask, answers, after):
+                return ask, answers, everybody - there
+            there = set(after) if server.study.level.server_pays else there & set(answers)
+        until, found = min(until, time.monotonic() + wait_seconds), len(there)
+        time.sleep(LOOK)
+    raise TooFewError(
+        f"round {server.done}: {found} of {len(everybody)} silos were heard of after {wait_seconds:g} s, and the "
+        f"study's quorum={quorum}. Nothing of this round was published: start the silos, then the server, which goes on"
+    )
 
 
 def longest_answer(study: Study) -> int:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from kinfolk.toml import ConfigError
 
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
 LIFETIME = timedelta(days=365)
+SOON = timedelta(days=30)
+"""How long before a certificate ends it is spoken of."""
 
 
 def write_secret(path: Path, content: bytes) -> None:
@@ -97,6 +101,27 @@ def write_certificates(folder: Path, hosts: Sequence[str]) -> None:
         folder / "server.key",
         server_key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
     )
+
+
+def require_valid(path: Path, say: Callable[[str], None] = print) -> None:
+    """Refuses a file with a certificate that has ended or not begun; `say` is told of one that ends soon."""
+    from cryptography import x509
+
+    now, day = datetime.now(UTC), "%Y-%m-%d"
+    try:
+        found = x509.load_pem_x509_certificates(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise ConfigError(f"{path} holds no certificate in PEM form") from None
+    for certificate in found:
+        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        if now > end:
+            raise ConfigError(f"the certificate in {path} ended on {end:{day}}: get a new one from your authority")
+        if now < begin:
+            raise ConfigError(f"the certificate in {path} begins on {begin:{day}}: is this machine's clock right?")
+        if now > end - SOON:
+            say(f"the certificate in {path} ends on {end:{day}}: get a new one from your authority before")
 
 
 def _host(name: str) -> x509.GeneralName:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from kinfolk.deploy import flower_api
 from kinfolk.deploy.flower_processes import Command, Places, connection, flwr, running, superlink
-from kinfolk.deploy.keys import node_key
+from kinfolk.deploy.flower_server import STOPPED
+from kinfolk.deploy.keys import node_key, require_valid
 from kinfolk.deploy.local_socket import LONGEST_PATH
 from kinfolk.deploy.study import read_study
 from kinfolk.training.run_directory import Run, RunError
@@ -101,6 +102,8 @@ def run_server(folder: Path, places: Places, round_seconds: float, wait_seconds:
     folder = folder.absolute()
     link, *_, start = server_commands(folder, places, round_seconds, wait_seconds, os.getpid())
     log = folder / "superlink.log"
+    for name in ("ca.crt", "server.crt"):
+        require_valid(folder / name)
     for old in folder.glob("superlink.db*"):  # of versions that kept raw messages in a file
         old.unlink()
     (folder / "flower" / "config.toml").write_text(connection(folder, places))
@@ -111,6 +114,9 @@ def run_server(folder: Path, places: Places, round_seconds: float, wait_seconds:
         with running(start, folder / "run.log") as run:
             run.wait()
         last = last_run(folder)
+        told = None if last is None else last.private / STOPPED
+        if told is not None and told.exists():
+            raise RunError(told.read_text())
         if last is None or not last.done():
             raise RunError(f"the run has not ended: see {folder / 'run.log'}; start the server again to go on")
         return last

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kinfolk.accounting.owner import default_ledger
 from kinfolk.deploy.flower_processes import Command, carrier, running, supernode, write_node_secret
+from kinfolk.deploy.keys import require_valid
 from kinfolk.deploy.local_socket import door_of, open_door, serve, wait_for_next
 from kinfolk.deploy.message_relay import LONGEST_ANSWER, ask_worker
 from kinfolk.deploy.policy import read_policy
@@ -75,6 +76,7 @@ def run_network(folder: Path, address: str, door: Path) -> None:
 
 def run_line(folder: Path, address: str, answer: Callable[[bytes], bytes], longest: int = LONGEST_ANSWER) -> None:
     """A silo's line to its server, until it is stopped."""
+    require_valid(folder / "ca.crt")
     line, second = (Line(address, folder / "ca.crt", folder / "node", longest) for _ in range(2))
     with signs_of_life(second) as heard:
         serve_line(line, heard(answer), partial(print, flush=True))

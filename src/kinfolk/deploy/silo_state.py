@@ -9,9 +9,14 @@ import jax
 import numpy as np
 
 from kinfolk.deploy.silo_program import Program, message_shape
+from kinfolk.deploy.wire import size_of
+from kinfolk.files import Room
 from kinfolk.privacy.release import Meter
 from kinfolk.training import run_directory
 from kinfolk.types import Tree
+
+SLACK = 16384
+"""Bytes of a stored round besides its arrays."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +54,25 @@ def sent(program: Program, folder: Path, number: int) -> Tree:
     return run_directory.read_tree(path_of(folder, number), form)[0]["message"]
 
 
-def store(folder: Path, number: int, message: Tree, kept: Kept) -> None:
-    """Writes a round, whole or not at all."""
+def reserve(program: Program, folder: Path, number: int) -> Room:
+    """Disk space for a round, before it is paid for: what is charged can be stored."""
+    study, phase = program.study, program.study.phase(number)
+    parts = (message_shape(study, phase), program.personal_shape(phase), study.model_shape)
+    leaves = len(jax.tree.leaves(parts)) + len(study.level.data_kinds)
+    with run_directory.writing(folder):
+        folder.mkdir(exist_ok=True)
+        for old in folder.glob(".*.npz.*"):  # of a process that was killed; the silo's lock says that it is not alive
+            old.unlink()
+        return Room(path_of(folder, number), sum(map(size_of, parts)) + SLACK + leaves * SLACK // 16)
+
+
+def store(room: Room, message: Tree, kept: Kept) -> None:
+    """Writes a round into the space that was reserved for it, whole or not at all."""
     counts = {f"uses_{kind}": np.int64(count) for kind, count in kept.uses.items()}
     tree = {"message": message, "personal": kept.personal, "tail": kept.tail}
-    run_directory.publish(folder, number, tree, draws=np.int64(kept.draws), seen=np.int64(kept.seen), **counts)
+    extra = {"draws": np.int64(kept.draws), "seen": np.int64(kept.seen), **counts}
+    with run_directory.writing(room.path):
+        room.write(run_directory.tree_bytes(tree, **extra))
 
 
 def before(program: Program, folder: Path, phase: int, entry: Tree) -> Kept:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from kinfolk.accounting.calibrate import budget_of
 from kinfolk.accounting.ledger import SIMULATED, Line, read_lines
 from kinfolk.accounting.statement import statement
+from kinfolk.deploy.coordinator import absences
 from kinfolk.deploy.policy import read_policy
 from kinfolk.deploy.scaffold import POLICY_FILE
 from kinfolk.deploy.server import last_run
@@ -18,6 +18,7 @@ from kinfolk.deploy.silo import ledger_of, state_of
 from kinfolk.deploy.silo_table import read_table
 from kinfolk.deploy.study import read_study
 from kinfolk.privacy.levels import FEDERATION, PrivacyLevel
+from kinfolk.training import run_directory
 
 
 def status(folder: Path) -> dict[str, Any]:
@@ -30,8 +31,7 @@ def silo_status(folder: Path) -> dict[str, Any]:
     policy, study, state = read_policy(folder / POLICY_FILE), read_study(folder), state_of(folder)
     rows, _ = read_table(folder, policy.data, study.roster)
     _, delta = budget_of(policy.privacy, policy.client, int(rows.mask.shape[0]))
-    log = state / "log.jsonl"
-    notes = [json.loads(line)["what"] for line in log.read_text().splitlines()] if log.exists() else []
+    notes = [str(entry.get("what", "")) for entry in run_directory.read_json_lines(state / "log.jsonl")]
     runs = {path.name: len(list(path.glob("[0-9]*.npz"))) for path in sorted(state.glob("runs/*"))}
     return {
         "silo": policy.client,
@@ -58,6 +58,8 @@ def server_status(folder: Path) -> dict[str, Any]:
         "run": None if run is None else run.name,
         "rounds": done,
         "rounds_of_study": study.experiment.rounds,
+        "quorum": study.roster.quorum,
+        "absent": {} if run is None else absences(run),
         "ended": run is not None and run.done(),
     }
     if level.level.server_pays:

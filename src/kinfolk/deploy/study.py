@@ -40,6 +40,9 @@ class Roster:
     """The classes by name, in their order; needed only where the silos' schemas name them."""
     sizes: tuple[int, ...] = ()
     """The clients' public numbers of rows; needed only where means are weighted by size."""
+    quorum: int = 1
+    """The fewest silos that a round needs: at example level answers, at client level silos that are there, whoever is
+    drawn. With fewer the server waits, and then stops."""
 
     def __post_init__(self) -> None:
         limits.settle(self)
@@ -51,6 +54,8 @@ class Roster:
             raise ConfigError(f"labels={self.labels}: one for each class of outcome={self.outcome!r}")
         if self.sizes and len(self.sizes) != len(self.clients):
             raise ConfigError(f"sizes={self.sizes}: give one for each of the {len(self.clients)} clients")
+        if self.quorum > len(self.clients):
+            raise ConfigError(f"quorum={self.quorum}: there are {len(self.clients)} clients; give at most as many")
 
 
 def require_separate_rounds(level: PrivacyLevel) -> None:

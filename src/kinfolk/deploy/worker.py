@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from kinfolk.training import run_directory
 from kinfolk.types import Tree
 
 VERSION = 1
+MODEL = "model.npz"
+"""What a silo keeps of a run that has ended."""
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -63,6 +66,13 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    @cached_property
+    def _costs(self) -> set[int]:
+        """The rounds that the silo pays for: none at client level."""
+        account = self.program.account
+        each = ((number, account.lines("", range(number, number + 1))) for number in range(self.program.rounds))
+        return {number for number, lines in each if any(line.uses for line in lines)}
 
     @property
     def longest_request(self) -> int:
@@ -144,19 +154,36 @@ class Worker:
         last = silo_state.last_round(folder)
         if last is not None and last > number:
             raise Refused(f"round {number} of {run} is over: round {last} was served")
+        if (folder / MODEL).exists():
+            raise Refused(f"run {run} has ended")
+        self._require_paid()
         own = silo_state.after_round(program, silo_state.before(program, folder, phase, entry), number - 1, shared)
         account, this = program.account, range(number, number + 1)
         account.require_charged(self.ledger, run, [range(n, n + 1) for n in silo_state.served(folder)])
         begun = any(line.run == run for line in self.ledger.lines)
         account.require(self.ledger, run, [this if begun else range(number, program.rounds)])
-        account.charge(self.ledger, run, this)
-        before = program.meter(number, own.uses, own.draws)
-        message, personal, meter = program.compute(number, shared, own.personal, before)
-        account.require_metered(before.uses, meter.uses, this)
-        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((message, personal))):
-            raise Refused("the result is not finite")
-        silo_state.store(folder, number, message, silo_state.with_round(own, personal, meter))
+        with silo_state.reserve(program, folder, number) as room:
+            account.charge(self.ledger, run, this)
+            before = program.meter(number, own.uses, own.draws)
+            message, personal, meter = program.compute(number, shared, own.personal, before)
+            account.require_metered(before.uses, meter.uses, this)
+            if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((message, personal))):
+                raise Refused("the result is not finite")
+            silo_state.store(room, message, silo_state.with_round(own, personal, meter))
         return self._packed(run, number, message), f"round {number} of {run}: served"
+
+    def _require_paid(self) -> None:
+        """Refuses while the ledger lacks rounds, of any run, that are stored here: it was lost, or is another one."""
+        paid: dict[str, set[int]] = {}
+        for line in self.ledger.lines:
+            paid.setdefault(line.run, set()).update(range(*line.rounds))
+        for folder in (self.folder / "runs").iterdir():
+            unpaid = self._costs & set(silo_state.served(folder)) - paid.get(folder.name, set())
+            if unpaid:
+                raise Refused(
+                    f"ledger {self.ledger.path} does not hold round {min(unpaid)} of run {folder.name}, which was "
+                    "served and is stored here: restore the ledger from a copy"
+                )
 
     def _packed(self, run: str, number: int, message: Tree) -> bytes:
         study = self.program.study.digest
@@ -165,6 +192,8 @@ class Worker:
     def _finish(self, folder: Path, number: int, phase: int, shared: Tree) -> None:
         """Keeps the last shared state and the silo's model. Nothing is released, so nothing is paid."""
         program, last = self.program, silo_state.last_round(folder)
+        if (folder / MODEL).exists():  # a server that was not sure says it again; what it says now changes nothing
+            return
         if last is None:
             raise Refused("the run ended without this silo")
         if program.study.phase(last) != phase:
@@ -173,9 +202,7 @@ class Worker:
         model = own.tail if own.seen else program.model(phase, shared, own.personal)
         model = program.personalised(phase, shared, model)
         protected = "personal" in program.study.level.clean
-        run_directory.write_tree(
-            folder / "model.npz", {"model": model, "shared": shared}, round=number, protected=protected
-        )
+        run_directory.write_tree(folder / MODEL, {"model": model, "shared": shared}, round=number, protected=protected)
         self._state_privacy(folder)
 
     def _state_privacy(self, folder: Path) -> None:

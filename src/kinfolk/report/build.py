@@ -107,6 +107,9 @@ def _facts(record: Record) -> tuple[tuple[str, str | Value], ...]:
         pairs.append(("Clients", number(record.clients)))
     pairs += [("Method", record.method), ("Model", model), ("Data set", data)]
     pairs.append(("Rounds", number(record.statement["rounds"])))
+    absent = record.statement.get("absent", {})
+    if absent:
+        pairs.append(("Absent", ", ".join(f"{name} in {count} rounds" for name, count in absent.items())))
     if record.experiment.seeds > 1:
         pairs.append(("Repetitions", number(record.experiment.seeds)))
     return tuple(pairs)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import jax
 import numpy as np
@@ -216,12 +216,17 @@ def write_json(path: Path, value: object) -> None:
 
 def write_tree(path: Path, tree: Tree, **extra: ArrayLike) -> None:
     """A pytree of arrays as an npz file: one array per leaf, named by its place, and `extra` arrays beside them."""
+    write_bytes(path, tree_bytes(tree, **extra))
+
+
+def tree_bytes(tree: Tree, **extra: ArrayLike) -> bytes:
+    """What `write_tree` writes."""
     leaves = {
         jax.tree_util.keystr(where): np.asarray(leaf) for where, leaf in jax.tree_util.tree_leaves_with_path(tree)
     }
     buffer = io.BytesIO()
     np.savez(buffer, **leaves, **extra)  # type: ignore[arg-type]
-    write_bytes(path, buffer.getvalue())
+    return buffer.getvalue()
 
 
 def read_tree(path: Path, like: Tree) -> tuple[Tree, dict[str, np.ndarray]]:
@@ -231,6 +236,15 @@ def read_tree(path: Path, like: Tree) -> tuple[Tree, dict[str, np.ndarray]]:
     names = [jax.tree_util.keystr(where) for where, _ in jax.tree_util.tree_leaves_with_path(like)]
     leaves = [arrays.pop(name) for name in names]
     return jax.tree.unflatten(jax.tree.structure(like), leaves), arrays
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a JSON Lines file; one that a full disk or a crash has torn is left out."""
+    found = []
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return [value for value in found if isinstance(value, dict)]
 
 
 def append_json(path: Path, value: object) -> None:
