@@ -158,12 +158,14 @@ def test_shuffled_batches_are_passes() -> None:
     assert set(np.asarray(rows)[np.asarray(filled)].tolist()) == {0, 1}
 
 
+@pytest.mark.slow
 def test_every_row_is_as_likely_to_be_first() -> None:
     keys = jax.random.split(jax.random.key(0), 4000)
     first = jax.vmap(lambda key: shuffled_batch(1, key, jnp.int32(0), jnp.arange(5), jnp.ones(5, bool))[0][0])(keys)
     assert np.abs(np.bincount(np.asarray(first), minlength=5) / 4000 - 0.2).max() < 0.03
 
 
+@pytest.mark.slow
 def test_shuffled_batches_have_no_account_at_example_level() -> None:
     with pytest.raises(ValueError, match="batches='shuffled' has no account"):
         images_job(LEVELS["example"], batches="shuffled")

@@ -53,7 +53,11 @@ def test_a_precision_for_every_weight_and_a_matrix_agree() -> None:
 
 @pytest.mark.parametrize(
     ("outcome", "tolerance"),
-    [("number", 1e-4), ("binary", 0.05), pytest.param("classes", 0.08, marks=pytest.mark.slow)],
+    [
+        pytest.param("number", 1e-4, marks=pytest.mark.slow),
+        ("binary", 0.05),
+        pytest.param("classes", 0.08, marks=pytest.mark.slow),
+    ],
 )
 def test_outputs_without_a_row_are_those_of_a_fit_without_it(outcome: str, tolerance: float) -> None:
     """The prior keeps its weight: a mean over n rows of which one counts as nothing."""
@@ -71,7 +75,8 @@ def test_outputs_without_a_row_are_those_of_a_fit_without_it(outcome: str, toler
         assert np.abs(with_it - exact).max() > 2 * np.abs(np.asarray(quick[i]) - exact).max()
 
 
-@pytest.mark.parametrize("features", [pytest.param(3, marks=pytest.mark.slow), 20])
+@pytest.mark.slow
+@pytest.mark.parametrize("features", [3, 20])
 def test_evidence_is_the_density_of_the_targets(features: int) -> None:
     """Also with more weights than rows, where it is computed from another matrix."""
     generator = np.random.default_rng(1)

@@ -97,6 +97,7 @@ def test_newcomers_get_the_shared_model_where_there_is_one(fitted: PersonalizedC
         alone.predict(X[:5], clients=["new"] * 5)
 
 
+@pytest.mark.slow
 def test_frames_with_text_by_a_schema() -> None:
     schema = Schema(
         Column("y", "category", values=("low", "high")),
@@ -115,6 +116,27 @@ def test_frames_with_text_by_a_schema() -> None:
     assert "NOT PRIVATE" in guessing.statement()
     with pytest.raises(PrivacyError, match="declared, not guessed"):
         guessing.set_params(random_state=None).fit(frame, LABELS, clients=CLIENTS)
+
+
+@pytest.mark.slow
+def test_a_schemas_identity_column_is_what_the_account_follows() -> None:
+    """The same people under other client names and another data name: one account, without anybody being asked."""
+    schema = Schema(
+        Column("y", "category", values=("low", "high")),
+        (Column("x", low=-1, high=1), Column("z", low=-1, high=1)),
+        person="patient",
+    )
+    frame = pd.DataFrame({"x": X[:, 0], "z": X[:, 1], "patient": np.arange(300)})
+    model = classifier(random_state=None, data="study", rounds=2, schema=schema, target=["low", "high"])
+    model.fit(frame, LABELS, clients=CLIENTS)
+    assert model.privacy_.get("promise", {}).get("rows") == "persons known by patient"
+    renamed = np.char.add("other ", np.asarray(CLIENTS).astype(str))
+    with pytest.raises(PrivacyError, match=r"would reach|was promised"):
+        model.set_params(data="elsewhere").fit(frame[::-1], LABELS[::-1], clients=renamed[::-1])
+    frame["patient"] += 1000
+    model.fit(frame, LABELS, clients=renamed)
+    with pytest.raises(ValueError, match="patient"):
+        model.fit(frame.drop(columns="patient"), LABELS, clients=renamed)
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def clipped_and_exact(name: str) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("clip", [0.05, 1.0, 100.0])
+@pytest.mark.parametrize("clip", [pytest.param(0.05, marks=pytest.mark.slow), 1.0, 100.0])
 def test_book_keeping_equals_clipping_row_by_row(name: str, clip: float) -> None:
     model, shape, outcome = MODELS[name]
     weights = (jnp.arange(9) % 3 > 0).astype(jnp.float32)
@@ -96,6 +96,7 @@ def test_book_keeping_equals_clipping_row_by_row(name: str, clip: float) -> None
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [0, 10**6])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_gradient_of_a_batch_is_the_sum_of_its_rows(

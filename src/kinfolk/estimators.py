@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 from kinfolk.accounting.statement import Statement, text
 from kinfolk.data.tables import frames
 from kinfolk.data.tables import schema as schemas
-from kinfolk.data.tables.encode import check_name, scaled
+from kinfolk.data.tables.encode import Encoded, scaled
 from kinfolk.data.tables.frames import Table
 from kinfolk.data.tables.schema import Column, Schema
 from kinfolk.privacy.levels import PrivacyLevel, example_level
@@ -133,7 +133,7 @@ class _Personalized(BaseEstimator):
             schema = self.models_.schema
         return frames.scaled_rows(checked, schema), schema
 
-    def _train(self, x: np.ndarray, y: np.ndarray, clients: np.ndarray, schema: Schema) -> None:
+    def _train(self, rows: Encoded) -> None:
         """Trains as `kinfolk train` does, in a run directory, and keeps the models and the privacy statement."""
         privacy = example_level(epsilon=3.0) if self.privacy is None else self.privacy
         seed = (
@@ -143,13 +143,13 @@ class _Personalized(BaseEstimator):
             if not isinstance(self.random_state, int)
             else self.random_state
         )
-        guesses = schema.unconfirmed()
+        guesses = rows.schema.unconfirmed()
         if seed is None and guesses and privacy.level.private:
             raise PrivacyError(
                 f"a release needs what is declared, not guessed from X and y ({schemas.shortened(guesses, 5)}): give "
                 "bounds=(low, high) and target= (the labels, or (low, high)), or schema=; or random_state=0 to simulate"
             )
-        federation = frames.federation(x, y, clients, schema, check_name(self.data))
+        federation = frames.federation(rows, self.data)
         experiment = recipes.recommend(
             federation,
             privacy,
@@ -200,6 +200,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
         ids = frames.client_ids(clients, X, "fit")
         x, schema = self._features(X, reset=True)
         assert schema is not None
+        known = frames.identity_of(X, schema)
         labels = frames.one_column(y, len(x))
         check_classification_targets(labels)
         declared, confirmed = self.target, self.target is not None
@@ -218,7 +219,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
             raise ValueError(f"y[{wrong[0]}]={labels[wrong[0]]!r} is not one of target={self.classes_.tolist()}")
         values = tuple(str(label) for label in self.classes_)
         target = Column("target of fit", "category", values=values, confirmed=confirmed)
-        self._train(x, codes.astype(np.int32), ids, replace(schema, target=target, client=None))
+        self._train(Encoded(replace(schema, target=target, client=None), x, codes.astype(np.int32), ids, (), known))
         return self
 
     def predict_proba(self, X: Table, clients: ArrayLike | None = None) -> np.ndarray:
@@ -276,6 +277,7 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):
         ids = frames.client_ids(clients, X, "fit")
         x, schema = self._features(X, reset=True)
         assert schema is not None
+        known = frames.identity_of(X, schema)
         raw = frames.one_column(y, len(x), numeric=True)
         bounds, confirmed = self.target, True
         if bounds is None and self.schema is not None and schema.target.kind == "number":
@@ -284,7 +286,8 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):
             low, high = float(raw.min()), float(raw.max())
             bounds, confirmed = (low, high if high > low else low + 1), False
         target = Column("target of fit", low=float(bounds[0]), high=float(bounds[1]), confirmed=confirmed)  # type: ignore[arg-type]
-        self._train(x, scaled(raw, target)[0], ids, replace(schema, target=target, client=None))
+        y_scaled = scaled(raw, target)[0]
+        self._train(Encoded(replace(schema, target=target, client=None), x, y_scaled, ids, (), known))
         return self
 
     def predict(self, X: Table, clients: ArrayLike | None = None) -> np.ndarray:

@@ -102,6 +102,7 @@ def test_unequal_rounds_share_inverse_variances() -> None:
     assert unequal == pytest.approx(epsilon([(gaussian(1 / math.sqrt(3 / 4 + 10 / 25)), 1)], 1e-5), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_many_cases_are_solved_once_each_and_on_the_safe_side() -> None:
     sizes = np.arange(40, 200, 40)
     cases = [Case(3.0, 1e-3, 50 * int(n // 32), 32 / int(n)) for n in sizes for _ in range(3)]

@@ -76,6 +76,7 @@ def test_renyi_is_that_of_the_pair(cost: Cost, order: float) -> None:
     assert pairs.renyi(cost, order) == pytest.approx(max(of(1), of(-1)), rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cost", SAMPLED)
 def test_loss_distribution_is_no_less_than_the_pair(cost: Cost) -> None:
     law = pairs.loss(cost, 1e-3)
@@ -98,6 +99,7 @@ def test_overflow_counts_for_every_unit_that_is_met() -> None:
     assert math.isinf(composition.epsilon([(group, 1)], DELTA))
 
 
+@pytest.mark.slow
 def test_seen_participation_is_never_amplified() -> None:
     sampled, laplace = gaussian(1.0, 0.1), Cost("laplace", 50.0)
     seen = composition.epsilon_if_coins_are_seen([(sampled, 10), (laplace, 1)], DELTA)

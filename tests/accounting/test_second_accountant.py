@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from dp_accounting.pld import privacy_loss_distribution
 from scipy import optimize, special, stats
 
 from kinfolk.accounting import composition, noise_for_budget
@@ -166,6 +167,85 @@ def test_calibrated_noise_meets_its_budget_and_wastes_little(
     (z,) = noise_for_budget.noise_multipliers([Case(epsilon, delta, uses, rate)])
     spent = second_epsilon([(Cost("gaussian", z, rate), uses)], delta)
     assert epsilon * (1 - 5e-3) <= spent <= epsilon * (1 + 5e-4)
+
+
+PLANS = [(7.5715, 50 / 500, 400, 0.99971), (4.2265, 100 / 205, 200, 7.9985)]
+"""The plans that the first pages show: noise multiplier, rate, uses, epsilon at delta 1e-5."""
+
+
+@pytest.mark.parametrize(("z", "rate", "uses", "documented"), PLANS)
+def test_plans_in_the_documents(z: float, rate: float, uses: int, documented: float) -> None:
+    assert second_epsilon([(Cost("gaussian", z, rate), uses)], 1e-5) == pytest.approx(documented, rel=1e-3)
+
+
+def test_participation_that_is_seen_in_the_documents() -> None:
+    """Given how often a unit took part its releases are plain Gaussians; delta is the mean over that number."""
+    z, rate, uses = 4.2265, 100 / 205, 200
+    often = np.arange(1, uses + 1)
+
+    def excess(epsilon: float) -> float:
+        deltas = [plain_delta(math.sqrt(n) / z, epsilon) for n in often]
+        return float(stats.binom.pmf(often, uses, rate) @ deltas) - 1e-5
+
+    own = optimize.brentq(excess, 0.1, 60.0, xtol=1e-6)
+    assert own == pytest.approx(12.365, abs=2e-3)
+    assert composition.epsilon_if_coins_are_seen([(Cost("gaussian", z, rate), uses)], 1e-5) == pytest.approx(own, 1e-4)
+
+
+@pytest.mark.parametrize(("steps", "uses"), [(1300, 1), (328, 30)])
+def test_laplace_noise(steps: int, uses: int) -> None:
+    """The largest loss has a chance of its own, so it is put onto a point of the grid above."""
+    scale = 1 / (steps * 80 / 2**19)
+    x = np.linspace(-40 * scale, 40 * scale + 1, 400_001)
+    first, second = -np.abs(x) / scale, -np.abs(x - 1) / scale
+    shape = np.exp(first) / np.exp(first).sum(), np.exp(second) / np.exp(second).sum()
+    losses = ((first - second, shape[0]), (second - first, shape[1]))
+    own = second_epsilon([], 1e-5, [(losses, uses)])
+    found = composition.epsilon([(Cost("laplace", scale), uses)], 1e-5)
+    assert own * (1 - 1e-3) <= found <= own * (1 + 5e-3) + 1e-4
+
+
+@pytest.mark.parametrize("cost", [Cost("gaussian", 2.0), Cost("gaussian", 1.0, 0.05), Cost("laplace", 10.0)])
+def test_the_odometer_by_integrals(cost: Cost) -> None:
+    """Over several runs: Renyi divergences of every order, by integration, and Ville's inequality over the orders."""
+    uses, delta = 12, 1e-5
+    if cost.mechanism == "laplace":
+        x = np.linspace(-60 * cost.noise_multiplier, 60 * cost.noise_multiplier, 800_001)
+        p, q = (-np.abs(x - c) / cost.noise_multiplier - math.log(2 * cost.noise_multiplier) for c in (1, 0))
+    else:
+        x = np.linspace(-60, 400, 800_001)
+        p, q = normal_mixture(x, cost.rate, 1.0, cost.noise_multiplier), stats.norm.logpdf(x, 0, cost.noise_multiplier)
+    step = math.log(x[1] - x[0])
+
+    def renyi(order: float) -> float:
+        both = (float(np.logaddexp.reduce(order * a + (1 - order) * b)) + step for a, b in ((p, q), (q, p)))
+        return max(both) / (order - 1)
+
+    orders = (1.5, 2, 3, 4, 6, 8, 11, 16, 23, 32, 64, 128)
+    own = min(uses * renyi(a) + math.log(len(orders) / delta) / (a - 1) for a in orders)
+    assert composition.epsilon([(cost, uses)], delta, adaptive=True) == pytest.approx(own, rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("size", "rate", "z", "uses", "delta"), [(1000, 0.05, 1.5, 100, 1e-5), (139, 0.1, 1.2, 60, 1e-4)]
+)
+def test_a_law_of_full_batches_would_win_nothing(size: int, rate: float, z: float, uses: int, delta: float) -> None:
+    """dp_accounting's truncated Poisson sampling is no tighter by more than one part in 5000.
+
+    So the charge to delta stays: it holds whichever rows a full batch leaves out, and not only for random ones.
+    """
+    places = composition.capacity(size, rate, uses, delta)
+    overflow = composition.overflow_probability(size, rate, places)
+    charged = composition.epsilon([(Cost("gaussian", z, rate, delta=overflow), uses)], delta)
+    law = privacy_loss_distribution.from_truncated_subsampled_gaussian_mechanism(
+        dataset_size=size,
+        sampling_probability=rate,
+        truncated_batch_size=places,
+        noise_multiplier=z,
+        value_discretization_interval=1e-3,
+    ).self_compose(uses)
+    assert charged == pytest.approx(law.get_epsilon_for_delta(delta), rel=2e-4)
 
 
 def test_what_has_no_account_is_refused() -> None:

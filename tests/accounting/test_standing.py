@@ -355,3 +355,17 @@ def test_what_is_seen_of_participation_is_added_up_too(ledger: Ledger) -> None:
     assert stated["epsilon_if_participation_is_seen"] >= max(truth, 20.0)
     assert both[1]._seen(ledger, "second") >= truth > worst(ledger, "second", both[1])
     assert sum(stated["parties"][0]["releases"].values()) == USES, "this run's alone"
+
+
+def test_nothing_is_charged_that_was_not_planned(ledger: Ledger) -> None:
+    """All promises were checked with the plan: whoever charges more than that has checked nothing."""
+    own = account(Table().source(), "example", epsilon=1.0)
+    own.require(ledger, "run", [range(2)])
+    own.charge(ledger, "run", range(2))
+    with pytest.raises(LedgerError, match="beyond what it planned"):
+        own.charge(ledger, "run", range(2, 3))
+    with pytest.raises(LedgerError, match="beyond what it planned"):
+        own.charge(ledger, "run", range(1))
+    with pytest.raises(LedgerError, match="beyond what it planned"):
+        own.charge(ledger, "another run", range(1))
+    assert sum(line.uses for line in ledger.lines) == 2 * len(WARDS)

@@ -39,6 +39,7 @@ def covariances(prior: Prior) -> list[np.ndarray]:
     return [b * np.eye(len(basis)) + (basis * s) @ basis.T for b, s in zip(bulks, spikes, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "size"), [(4, 6), (12, 5)], ids=["few rows", "many rows"])
 def test_fits_left_out_residuals_and_evidence_are_what_they_say(count: int, size: int) -> None:
     """Both forms, with padding, against a direct computation for every candidate prior."""

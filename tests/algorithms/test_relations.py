@@ -56,7 +56,9 @@ def weights_of(path: Path) -> dict[str, float]:
 LEVELS = [example_level(epsilon=50.0, delta=1e-3), client_level(noise_multiplier=0.05)]
 
 
-@pytest.mark.parametrize("level", LEVELS, ids=["example", "client"])
+@pytest.mark.parametrize(
+    "level", [pytest.param(LEVELS[0], marks=pytest.mark.slow), LEVELS[1]], ids=["example", "client"]
+)
 def test_lists_arrays_groups_and_toml_mean_the_same(level: PrivacyLevel, tmp_path: Path) -> None:
     found = []
     for options in ({"relation": MATRIX}, {"relation": np.array(MATRIX)}, {"groups": GROUPS}):
@@ -192,6 +194,7 @@ def test_a_file_that_is_no_relation_is_refused(tmp_path: Path, command: Any) -> 
     assert "cannot be read" in err
 
 
+@pytest.mark.slow
 def test_an_estimator_takes_groups_or_a_matrix() -> None:
     data = federation()
     x = data.train.x.reshape(-1, 1)
@@ -203,6 +206,7 @@ def test_an_estimator_takes_groups_or_a_matrix() -> None:
         assert fitted.predict(np.ones((2, 1)), clients=["graz", "lyon"])[0] > 0
 
 
+@pytest.mark.slow
 def test_a_relation_is_streamed_and_carried(tmp_path: Path) -> None:
     wanted = experiment(client_level(noise_multiplier=0.5, cohort=2.0), {"groups": GROUPS}, 6)
     expected = weights_of(run(wanted, tmp_path / "a", data=federation()).path)

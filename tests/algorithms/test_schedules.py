@@ -21,6 +21,7 @@ def test_a_schedule_is_a_table_in_the_file_and_changes_the_steps() -> None:
         jobs.build_algorithm(Phase("fedavg", 4, {"step_size": {"start": 0.1, "every": 0}}), "none")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_schools")
 def test_a_step_size_of_zero_stops_training() -> None:
     import jax

@@ -35,6 +35,7 @@ def confirmed(draft: Path) -> Path:
     return draft
 
 
+@pytest.mark.slow
 def test_a_release_needs_every_entry_of_the_schema_confirmed(command: Any, table: Path, tmp_path: Path) -> None:
     code, out, _ = command("schema", table, "--client", "hospital", "--target", "outcome", "--json")
     assert (code, json.loads(out)["guesses"]) == (0, ["outcome", "age", "ward"])
@@ -73,6 +74,7 @@ def test_a_simulation_says_that_scaling_looked_at_data(command: Any, table: Path
     assert schema.from_toml(run.schema() or "").client == "hospital"
 
 
+@pytest.mark.slow
 def test_a_run_on_tables_is_resumed_and_a_changed_schema_is_not(
     command: Any, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

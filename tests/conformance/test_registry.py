@@ -38,8 +38,8 @@ from tests.conformance.worlds import (
 every = pairs(CLOSELY, fast=QUICK)
 closely = pairs(CLOSELY, fast=[CORE])
 private = pairs(PRIVATE, fast=[CORE])
-RELEASED = [CORE, ("fedavg", "client"), ("joint", "client"), ("covariance_regularized", "client")]
-"""Gradients, sums, mixtures and second moments."""
+RELEASED = [CORE, ("ifca", "example"), ("fedavg", "client"), ("joint", "client"), ("covariance_regularized", "client")]
+"""Gradients, choices, sums, mixtures and second moments."""
 
 
 def leaves(state: object) -> list[np.ndarray]:
@@ -62,7 +62,7 @@ def moved(name: str, personal: object, order: jax.Array) -> object:
     return jax.tree.map(lambda leaf: leaf if numbered and leaf.dtype == jnp.int32 else leaf[order], personal)
 
 
-@every
+@closely
 def test_a_run_moves_and_keeps_shapes(name: str, level: str) -> None:
     w = world(name, level)
     before, after = resident.start(w.plan, w.algorithm, jax.random.key(0)), w.run()
@@ -81,7 +81,7 @@ def test_same_seed_same_result_other_seed_other_result(name: str, level: str) ->
     assert any((x != y).any() for x, y in zip(leaves(w.run(seed=1)), leaves(w.run(seed=2)), strict=True))
 
 
-@closely
+@pairs(CLOSELY, fast=[])
 def test_vectorised_equals_one_by_one(name: str, level: str) -> None:
     """Seeds, sweep points, client blocks and the round loop change nothing."""
     w = world(name, level)
@@ -212,6 +212,7 @@ def test_save_and_load(name: str, level: str, tmp_path: Path) -> None:
     assert extra["round"] == 3
 
 
+@pytest.mark.slow
 def test_check_command_covers_the_registry() -> None:
     rows = check_registry()
     assert [(row["method"], row["level"]) for row in rows] == PAIRS

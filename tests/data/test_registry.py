@@ -118,6 +118,7 @@ def test_a_registered_function_is_recorded_so_that_another_process_finds_it(modu
     assert resume(path).statement()["data"] == "theirs"
 
 
+@pytest.mark.slow
 def test_a_run_on_a_nameless_function_says_what_resume_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     register_dataset("nameless", lambda: small())
     experiment = Experiment(seed=0, data=DataChoice("nameless"), privacy=none(), phases=(Phase("local", 2),))
@@ -135,6 +136,7 @@ def test_a_run_on_a_nameless_function_says_what_resume_needs(tmp_path: Path, mon
     assert resume(path).done()
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_a_reference_and_a_directory(module: str, tmp_path: Path, command: Any) -> None:
     words = ("--level", "none", "--seed", 0, "--rounds", 2, "--output", tmp_path / "runs")
     code, _, err = command("train", "--data", f"{module}:load", "--test-fraction", 0.5, *words)

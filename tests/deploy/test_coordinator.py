@@ -62,7 +62,7 @@ def bad_answers(server: Coordinator, ask: Ask) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.fast
+@pytest.mark.slow
 def test_a_bad_answer_is_a_zero_message(tmp_path: Path) -> None:
     study = study_of("fedavg", "example", seed=None, epsilon=2.0, noise_multiplier=None, rounds=20)
     with Coordinator(study, tmp_path) as server:

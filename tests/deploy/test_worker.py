@@ -16,6 +16,7 @@ import pytest
 
 from kinfolk.accounting import composition
 from kinfolk.accounting.ledger import RELEASED, LedgerError, read_lines
+from kinfolk.accounting.views import aggregators
 from kinfolk.deploy.message_relay import REFUSAL
 from kinfolk.deploy.silo_program import message_shape, prepare_silo
 from kinfolk.deploy.study import Study
@@ -374,6 +375,7 @@ def test_a_silo_whose_ledger_lost_a_line_serves_no_more(program: Any, tmp_path: 
         Worker(program, tmp_path / "c")
     for key in (tmp_path / "keys").iterdir():  # as if nothing else knew how long it was
         key.write_text(json.dumps({**json.loads(key.read_text()), "records": 0, "head": ""}))
+    (tmp_path / "c" / "ledger.json").unlink()
     with Worker(program, tmp_path / "c") as worker:
         assert worker.answer(request(number=2)) == REFUSAL
         assert "does not hold" in log_of(worker)
@@ -387,3 +389,20 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_paid_for(tmp_path: Path) -
             (paid,) = [line for line in account.lines("", this) if line.uses]
             drawn = account.scales(paid.kind, this, paid.uses)
             np.testing.assert_array_equal(drawn, np.full((1, paid.uses), paid.cost.noise_multiplier))
+
+
+def test_a_trusted_aggregator_is_in_the_silos_own_ledger(tmp_path: Path) -> None:
+    """At client level it sees messages without noise: noted first, and not for rows that were promised more."""
+    trusting = study_of("fedavg", "client", seed=None, epsilon=8.0, noise_multiplier=None, rounds=1, cohort=3)
+    rows = rows_of(federation_of(), 2)
+    ledger = tmp_path / "ledger.jsonl"
+    silent = prepare_silo(trusting, policy_of(trusting, "c"), rows)
+    willing = prepare_silo(trusting, policy_of(trusting, "c", trust_because="it is our registry"), rows)
+    with Worker(prepare_silo(STUDY, policy_of(STUDY, "c"), rows), tmp_path / "first", ledger) as worker:
+        worker.answer(request())
+    with Worker(silent, tmp_path / "second", ledger) as worker:
+        assert worker.answer(request(trusting)) == REFUSAL
+        assert "trust_because" in log_of(worker)
+    with Worker(willing, tmp_path / "second", ledger) as worker:
+        assert worker.answer(request(trusting)) != REFUSAL, log_of(worker)
+        assert aggregators(worker.ledger) == (("tiny", "it is our registry"),)

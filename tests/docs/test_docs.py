@@ -30,6 +30,7 @@ def test_there_is_something_to_run() -> None:
     assert sum(len(blocks((DOCS / name).read_text())) for name in PAGES) >= 25
 
 
+@pytest.mark.slow
 def test_every_method_has_a_page_with_its_options_and_an_experiment_that_can_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def loss(gate: DataGate, params: object) -> float:
     return float(jax.vmap(lambda x, y: gate.model.loss(params, x, y))(rows.x, rows.y).mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_fine_tuning_learns_and_strength_holds_it_back(objective: str) -> None:
     gate = gate_for(models.softmax(3, 2))

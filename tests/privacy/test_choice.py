@@ -146,6 +146,7 @@ def test_exact_choices_follow_the_exponential_mechanism() -> None:
     assert chisquare(runs * found, runs * expected / expected.sum()).pvalue > 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", ODD)
 def test_one_unit_moves_an_exact_choice_by_no_more_than_its_epsilon(odd: float) -> None:
     scores = np.array([[0.5, 0.6], [0.2, 0.1], [odd, 0.0]])
@@ -178,6 +179,7 @@ def test_a_release_with_private_choices(tmp_path: Path, monkeypatch: pytest.Monk
     assert run.metrics()[-1]["error"] < 0.5 * averaged.metrics()[-1]["error"]
 
 
+@pytest.mark.slow
 def test_what_a_release_with_choices_needs() -> None:
     """Also where a choice is in the program and never made; and what its noise takes is counted."""
     never = experiment(seed=None, phases=(Phase("ifca", 4, {"choosing_rounds": 0}),))

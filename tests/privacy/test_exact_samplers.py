@@ -132,6 +132,7 @@ def test_an_undecided_entry_leaves_its_neighbours_alone() -> None:
     assert draws.tolist() == [expected(1e5, [123 << 50]), 70_001, expected(1e5, [SIGN + (1 << 60)])]
 
 
+@pytest.mark.slow
 def test_samples_agree_with_mpmath() -> None:
     words = [int(word) for word in np.random.default_rng(4).integers(0, 2**64, 2000, np.uint64)]
     source = Served(words)

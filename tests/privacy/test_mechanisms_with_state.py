@@ -111,6 +111,7 @@ def noises_of(mechanism: AdaptiveSum) -> tuple[float, float]:
     return count, float(mechanism.clip / np.sqrt(mechanism.noise_multiplier**-2 - (2 * count) ** -2))
 
 
+@pytest.mark.slow
 def test_adaptive_noise_has_the_size_that_is_paid_for() -> None:
     mechanism, units = adaptive(0.7, 1.3, expected=4.0), jnp.array([[0.1, 0.2], [3.0, -4.0]], jnp.float32)
 

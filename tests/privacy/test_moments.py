@@ -100,6 +100,7 @@ def noise_of(mechanism: object, query: str, count: int = 4000) -> np.ndarray:
     return np.asarray(draw(jax.random.split(jax.random.key(3), count)), np.float64)
 
 
+@pytest.mark.slow
 def test_noise_has_the_stated_deviations_and_shape() -> None:
     gaussian = GaussianSum(jnp.float32(2), jnp.float32(1.5), sampled_here=False)
     noise = noise_of(gaussian, "second_moment")

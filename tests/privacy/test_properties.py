@@ -120,6 +120,7 @@ def test_one_example_moves_a_bookkeeping_sum_by_at_most_the_clip(x: np.ndarray, 
     assert norm(one) <= clip * (1 + 1e-5)
 
 
+@pytest.mark.slow
 @search
 @given(numbers.arrays(np.float32, (3, 3), elements=any_float), clips)
 @example(np.full((3, 3), 1e30, np.float32), np.float32(1))
@@ -207,6 +208,7 @@ def INBOX(messages: Array, weights: Array, present: Array) -> Array:
     return inbox.sum()[0]
 
 
+@pytest.mark.slow
 def test_what_overflows_a_batch_is_left_out_as_often_as_is_charged() -> None:
     size, rate, capacity, draws = 20, 0.3, 7, 40_000
     sampling = Sampling(jnp.float32(rate), capacity)

@@ -99,6 +99,7 @@ def test_an_own_model_on_own_data_is_trained_recorded_and_resumed(level: Any, tm
         np.testing.assert_array_equal(values, models_of(resumed.path)[name])
 
 
+@pytest.mark.slow
 def test_one_federation_per_seed_or_one_for_all(tmp_path: Path) -> None:
     two = experiment(privacy=none(), seeds=2, phases=(Phase("local", 1),))
     own = network()

@@ -136,6 +136,7 @@ def test_a_release_is_charged_to_the_data_sets_ledger_and_cannot_be_repeated(tmp
     assert any((a != b).any() for a, b in zip(models_of(first).values(), models_of(again).values(), strict=True))
 
 
+@pytest.mark.slow
 def test_several_releases_on_one_data_set_add_up(tmp_path: Path) -> None:
     small = replace(experiment().privacy, epsilon=4.0, noise_multiplier=20.0)
     one = loop.run(experiment(seed=None, privacy=small), tmp_path / "here")
@@ -166,6 +167,7 @@ def stop_at(rounds: int) -> Callable[..., None]:
     return stop
 
 
+@pytest.mark.slow
 def test_a_resumed_release_is_charged_to_its_own_ledger_whatever_is_said(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         loop.run(experiment(seed=None), tmp_path, ledger=tmp_path / "own.jsonl", progress=stop_at(10))
@@ -177,6 +179,7 @@ def test_a_resumed_release_is_charged_to_its_own_ledger_whatever_is_said(tmp_pat
     assert finished["epsilon"] == pytest.approx(4.0, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_release_does_not_go_on_without_its_lines(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         loop.run(experiment(seed=None), tmp_path, ledger=tmp_path / "own.jsonl", progress=stop_at(10))
@@ -188,6 +191,9 @@ def test_a_release_does_not_go_on_without_its_lines(tmp_path: Path) -> None:
     for key in (tmp_path / "keys").iterdir():  # as if nothing else knew how long it was
         about = json.loads(key.read_text())
         key.write_text(json.dumps({**about, "records": 0, "head": ""}))
+    with pytest.raises(PrivacyError, match=r"private/ledger\.json was written"):
+        loop.resume(run)
+    (run / "private" / "ledger.json").unlink()
     with pytest.raises(PrivacyError, match="does not hold the 10 rounds"):
         loop.resume(run)
 
@@ -207,6 +213,7 @@ def test_a_release_needs_a_budget(tmp_path: Path) -> None:
         loop.run(experiment(seed=None, privacy=example_level(delta=1e-4, noise_multiplier=2.0)), tmp_path)
 
 
+@pytest.mark.slow
 def test_released_noise_has_the_calibrated_size(tmp_path: Path) -> None:
     """Clients without information: what is released is noise alone, of known variance."""
     x, y = np.zeros((160, 40), np.float32), np.zeros(160, np.float32)
@@ -291,6 +298,7 @@ def test_kill_at_any_moment_then_resume(seed: int | None, tmp_path: Path) -> Non
         assert run_directory.Run(run).statement()["epsilon"] == whole.statement()["epsilon"]
 
 
+@pytest.mark.slow
 def test_a_release_that_crashed_gives_up_rounds_rather_than_exceed_its_budget(tmp_path: Path) -> None:
     def crash(*_: object) -> None:
         raise Stop

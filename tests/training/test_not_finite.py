@@ -42,6 +42,7 @@ def spoilt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Resident, "advance", once)
 
 
+@pytest.mark.slow
 def test_the_first_chunk_is_not_finite(spoilt: None, tmp_path: Path) -> None:
     with pytest.raises(StoppedError, match=r"round=2: weights are NaN or infinite.* All 25 planned rounds are charged"):
         loop.run(release(), tmp_path / "runs", ledger=tmp_path / "l.jsonl")

@@ -31,7 +31,10 @@ def table(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("given", [{}, {"strength": 2.0}, {"method": "fedavg", "rounds": 3, "batch_size": 8}])
+OWN = ({"strength": 2.0}, {"method": "fedavg", "rounds": 3, "batch_size": 8})
+
+
+@pytest.mark.parametrize("given", [{}, *(pytest.param(given, marks=pytest.mark.slow) for given in OWN)])
 def test_the_library_decides_what_the_command_and_the_estimator_do(
     given: dict[str, Any], tmp_path: Path, command: Any
 ) -> None:
@@ -80,6 +83,7 @@ def test_a_recommended_experiment_runs_on_the_federation_it_is_for(tmp_path: Pat
         run(mine, tmp_path)
 
 
+@pytest.mark.slow
 def test_an_estimator_learns_its_strength() -> None:
     level = example_level(8.0, 1e-3)
     found = PersonalizedClassifier(privacy=level, strength="auto", rounds=3, random_state=0).fit(X, Y, clients=WHO)

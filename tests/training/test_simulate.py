@@ -41,7 +41,11 @@ def federation() -> Federation:
 
 @pytest.mark.parametrize(
     "level",
-    [example_level(epsilon=4.0, delta=1e-3), client_level(epsilon=4.0, delta=1e-2, cohort=2.0), none()],
+    [
+        example_level(epsilon=4.0, delta=1e-3),
+        pytest.param(client_level(epsilon=4.0, delta=1e-2, cohort=2.0), marks=pytest.mark.slow),
+        pytest.param(none(), marks=pytest.mark.slow),
+    ],
     ids=["example", "client", "none"],
 )
 def test_a_loop_of_ones_own_is_a_run(level: PrivacyLevel, tmp_path: Path) -> None:
@@ -65,6 +69,7 @@ def test_a_loop_of_ones_own_is_a_run(level: PrivacyLevel, tmp_path: Path) -> Non
     assert sim.epsilon(2) <= sim.epsilon()
 
 
+@pytest.mark.slow
 def test_states_are_values() -> None:
     """An old state can be used again; many rounds at once are as one by one; seeds and rounds can be mapped."""
     sim = simulate(federation(), "fedavg", client_level(noise_multiplier=1.0), rounds=ROUNDS)
@@ -81,6 +86,7 @@ def test_states_are_values() -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a[0], b, rtol=1e-5, atol=1e-6), seeds.shared, one.shared)
 
 
+@pytest.mark.slow
 def test_no_more_rounds_than_the_noise_was_calibrated_for() -> None:
     sim = simulate(federation(), "fedavg", client_level(epsilon=4.0, delta=1e-2), rounds=2)
     state = sim.step(sim.init(0), 2)

@@ -46,6 +46,7 @@ def test_a_simulation_logs_what_it_measures(tmp_path: Path, monkeypatch: pytest.
     assert found.data.metrics["error"] == pytest.approx(shown["error"][-1][1], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_release_logs_its_epsilon_alone(tmp_path: Path) -> None:
     run = loop.run(Experiment(privacy=LEVEL, phases=PHASES), tmp_path, track=("tensorboard",))
     assert set(logged(run.private / "tensorboard")) == {"epsilon"}

@@ -34,6 +34,7 @@ from kinfolk.accounting.standing import (
     require_known,
 )
 from kinfolk.accounting.statement import Book, Statement, statement
+from kinfolk.accounting.views import trusted
 from kinfolk.privacy import exact_noise
 from kinfolk.privacy.choice import Chooser
 from kinfolk.privacy.gates import CHOICE
@@ -227,9 +228,19 @@ class Account:
         return {party: found.worst(own, party) for party in own.budgets}
 
     def charge(self, ledger: Ledger, run: str, rounds: range) -> None:
-        """Charges these rounds: on disk when this returns, and before anything is computed."""
-        digest = self._digest(ledger)
-        ledger.charge(replace(line, members=digest) for line in self.lines(run, rounds))
+        """Charges these rounds: on disk when this returns, and before anything is computed.
+
+        In an owner's ledger nothing is charged that was not planned: all promises were checked with the plan alone.
+        """
+        digest, lines = self._digest(ledger), [line for line in self.lines(run, rounds) if line.uses]
+        with ledger.turn():
+            own = [replace(line, members=digest) for line in lines]
+            if digest and own and _more(plan_of(run, digest, [*ledger.lines, *own]), plans(ledger.notes).get(run)):
+                raise LedgerError(
+                    f"run {run!r} would be charged for rounds {rounds.start} to {rounds.stop} beyond what it planned "
+                    f"in ledger {ledger.path}: nothing was charged. Begin a new run"
+                )
+            ledger.charge(own)
 
     def require_charged(self, ledger: Ledger, run: str, parts: Sequence[range]) -> None:
         """Refuses to go on with a run whose earlier rounds are not in the ledger."""
@@ -303,6 +314,7 @@ class Account:
             if self.source.identity is None
             else f"{self.source.identity.kind}s known by {self.source.identity.column}",
             self._seen(ledger, run),
+            trusted(ledger, ledger.store.load(self._digest(ledger))),
         )
 
 

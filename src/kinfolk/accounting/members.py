@@ -114,10 +114,19 @@ class Members:
         """For each token, the number of its client."""
         return np.repeat(np.arange(len(self.clients)), self.sizes)
 
+    @cached_property
+    def order(self) -> np.ndarray:
+        """Places of the tokens, smallest first: each client's are in order already."""
+        return np.argsort(self.tokens, kind="stable")
+
+    def part(self, of_rows: np.ndarray, client: int) -> np.ndarray:
+        """What is one client's, of an array with a value for each row."""
+        end = sum(self.sizes[: client + 1])
+        return of_rows[end - self.sizes[client] : end]
+
     def tokens_of(self, client: int) -> np.ndarray:
         """The tokens of one client's rows."""
-        ends = np.cumsum(self.sizes)
-        return self.tokens[ends[client] - self.sizes[client] : ends[client]]
+        return self.part(self.tokens, client)
 
     def place(self, party: str) -> int:
         """The number of the client that a ledger line calls `party`."""

@@ -33,22 +33,30 @@ class Names:
     """Data sets whose owner declared that nobody is in both, and what was worked out already."""
 
     apart: frozenset[frozenset[str]] = frozenset()
-    known: dict[int, tuple[np.ndarray, Codes]] = field(default_factory=dict, compare=False)
+    known: dict[tuple[int, int], Codes] = field(default_factory=dict, compare=False)
 
     def disjoint(self, first: str, second: str) -> bool:
         """Whether nobody is in both."""
         return first != second and frozenset((first, second)) in self.apart
 
-    def occurrences(self, release: Members) -> tuple[np.ndarray, Codes]:
-        """The release's tokens, sorted, each once, and how a row with each has lain in it."""
-        if id(release) not in self.known:
-            self.known[id(release)] = _occurrences(release)
-        return self.known[id(release)]
+    def rows_in(self, mine: Members, release: Members) -> Codes:
+        """For each of my rows how one with its token has lain in the release."""
+        both = (id(mine), id(release))
+        if both not in self.known:
+            self.known[both] = _rows_by_tokens(mine, *_occurrences(release))
+        return self.known[both]
 
 
 def comparable(first: Members, second: Members) -> bool:
     """Whether tokens tell which rows are in both."""
     return bool(first.domain) and first.domain == second.domain
+
+
+def meet(first: Members, second: Members, names: Names) -> bool:
+    """Whether a row may be in both."""
+    if comparable(first, second):
+        return bool(np.isin(first.tokens, second.tokens).any())
+    return not names.disjoint(first.data, second.data)
 
 
 def same_grouping(first: Members, second: Members) -> bool:
@@ -70,7 +78,8 @@ def of_rows(mine: Members, client: int, release: Members, names: Names) -> Codes
     """For each row of one of my clients how it lies in the release: numbers into a list of what they mean."""
     count = mine.sizes[client]
     if comparable(mine, release):
-        return _rows_by_tokens(mine.tokens_of(client), *names.occurrences(release))
+        codes, meaning = names.rows_in(mine, release)
+        return mine.part(codes, client), meaning
     if names.disjoint(mine.data, release.data):
         return np.zeros(count, np.int64), [()]
     where = ANY
@@ -86,18 +95,23 @@ def _one_row(release: Members, where: int) -> Met:
     return ((0, 1, 0),) if alone else ((0, 0, 1),)
 
 
-def _rows_by_tokens(own: np.ndarray, known: np.ndarray, meaning_of: Codes) -> Codes:
-    if not len(known):
-        return np.zeros(len(own), np.int64), [()]
-    place = np.minimum(np.searchsorted(known, own), len(known) - 1)
-    return np.where(known[place] == own, meaning_of[0][place] + 1, 0), [(), *meaning_of[1]]
+def _rows_by_tokens(mine: Members, known: np.ndarray, meaning_of: Codes) -> Codes:
+    codes = np.zeros(len(mine.tokens), np.int32)
+    if len(known):
+        sought = mine.tokens[mine.order]  # in order, which is quicker to find
+        place = np.minimum(np.searchsorted(known, sought), len(known) - 1)
+        codes[mine.order] = np.where(known[place] == sought, meaning_of[0][place] + 1, 0)
+    return codes, [(), *meaning_of[1]]
 
 
 def _occurrences(release: Members) -> tuple[np.ndarray, Codes]:
-    """A person's row is at most one of the person's rows: the dearest one's, if they are at several clients."""
-    order = np.argsort(release.tokens, kind="stable")
-    owners = release.owners[order]
-    known, first, counts = np.unique(release.tokens[order], return_index=True, return_counts=True)
+    """The release's tokens, in order, each once, and how a row with each has lain in it.
+
+    A person's row is at most one of the person's rows: the dearest one's, if they are at several clients.
+    """
+    owners, tokens = release.owners[release.order], release.tokens[release.order]
+    first = np.flatnonzero(np.diff(tokens, prepend=~tokens[:1]))
+    known, counts = tokens[first], np.diff(first, append=len(tokens))
     meanings: list[Met] = [_one_row(release, k) for k in (*range(len(release.clients)), ANY)]
     if not len(known):
         return known, (np.empty(0, np.int64), meanings)

@@ -1,9 +1,9 @@
 """One ledger per owner of data: a person's computer, a silo. Its key, its length and its memberships.
 
 The key is kept in another folder than the ledger (KINFOLK_KEYS), because together they are a dictionary of who was in
-which release. Beside the key stands how long the ledger was when it was last written, so that one that was cut, lost or
-restored from an old copy is noticed. Where anything shows that there was an account before, nothing is released until
-its owner says so: `kinfolk ledger open --new --because "..."`.
+which release. Beside the key, and with every run and silo that was charged, stands how long the ledger was when it was
+last written, so that one that was cut, lost or restored from an old copy is noticed. Where anything shows that there
+was an account before, nothing is released until its owner says so: `kinfolk ledger open --new --because "..."`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from kinfolk.accounting import locks
 from kinfolk.accounting.ledger import Ledger, LedgerError, read_ledger
 from kinfolk.accounting.member_store import MemberStore
 from kinfolk.accounting.records import Content
+from kinfolk.accounting.witness import Witness, witnesses
 from kinfolk.files import write_whole
 
 OPENED, IMPORTED = "opened", "imported"
@@ -65,29 +66,50 @@ def key_folder() -> Path:
     return Path(named) if named else Path.home() / ".config" / "kinfolk" / "keys"
 
 
-def open_owned(path: Path, wait: float = 10.0) -> Ledger:
+def open_owned(path: Path, wait: float = 10.0, *, remembers: Path | None = None, others: Iterable[Path] = ()) -> Ledger:
     """Opens an owner's ledger, the very first time by making it; refuses one that is not as it was left.
 
-    `path`: the ledger's file. `wait`: as for `Ledger`.
+    `path`: the ledger's file. `wait`: as for `Ledger`. `remembers`: the folder of the run or silo that is to be
+    charged, which keeps the ledger's length from now on. `others`: folders of other runs, which may know better.
     """
     ledger = Ledger(path.resolve(), wait, hold=False)
     try:
         with ledger.turn():
-            _make_owned(ledger, list(_keys()))
+            _require_as_remembered(ledger, [*others, *([remembers] if remembers else [])])
+            _make_owned(ledger, list(_keys()), remembers)
     except BaseException:
         ledger.__exit__(None, None, None)
         raise
     return ledger
 
 
-def _make_owned(ledger: Ledger, keys: list[Key]) -> None:
+def _require_as_remembered(ledger: Ledger, folders: Iterable[Path]) -> None:
+    """Refuses a ledger that is not the one, or not all of it, that runs or a silo were charged to."""
+    opened = _ids(ledger)
+    for path, seen in witnesses(folders):
+        if seen.id in opened:
+            if not ledger.had(seen.records, seen.head):
+                raise LedgerError(
+                    f"ledger {ledger.path} had {seen.records} records when {path} was written, and these are not all "
+                    f"there or not the same: it was cut, or is an old copy; {REMEDY}"
+                )
+        elif seen.ledger == str(ledger.path) and not reasons(ledger):
+            raise LedgerError(f"{path} was charged to another ledger at {ledger.path}: {REMEDY}")
+        elif not len(ledger) and not _holds(seen.ledger):
+            raise LedgerError(f"{path} was charged to ledger {seen.ledger}, which is gone: {REMEDY}")
+
+
+def _make_owned(ledger: Ledger, keys: list[Key], remembers: Path | None) -> None:
     """Finds or makes the ledger's key, compares its length, and sees that both are kept from now on."""
     before = max((k.records for k in keys if k.ledger == str(ledger.path) and not k.given_up), default=0)
     if before and not len(ledger):
         raise LedgerError(f"ledger {ledger.path} is gone, and its key says that it had {before} records: {REMEDY}")
-    lost = [key for key in keys if key.records and not key.given_up and not Path(key.ledger).exists()]
+    lost = [key for key in keys if key.records and not key.given_up and not _holds(key.ledger)]
     if lost and not len(ledger):
         raise LedgerError(f"ledger {lost[0].ledger} is gone, and its key is here, so there was an account: {REMEDY}")
+    store = ledger.path.with_suffix(".members")
+    if not len(ledger) and store.is_dir() and any(store.iterdir()):
+        raise LedgerError(f"ledger {ledger.path} is gone, and {store} says who was in its releases: {REMEDY}")
     found = _key_of(ledger, keys) or _begin(ledger)
     if not ledger.had(found.records, found.head):
         raise LedgerError(
@@ -97,10 +119,12 @@ def _make_owned(ledger: Ledger, keys: list[Key]) -> None:
 
     def keep(written: Ledger) -> None:
         _write(replace(found, ledger=str(ledger.path), records=len(written), head=written.head))
+        if remembers is not None:
+            Witness(found.id, str(ledger.path), len(written), written.head).write(remembers)
 
     ledger.on_append = keep
     _import_old(ledger)
-    ledger.store = MemberStore(ledger.path.with_suffix(".members"), bytes.fromhex(found.key))
+    ledger.store = MemberStore(store, bytes.fromhex(found.key))
 
 
 def open_new(path: Path, because: str) -> Path | None:
@@ -112,7 +136,7 @@ def open_new(path: Path, because: str) -> Path | None:
         raise LedgerError("because='': say why the account begins anew; every later statement quotes it")
     path, aside = path.resolve(), None
     for key in list(_keys()):
-        if key.ledger == str(path) or not Path(key.ledger).exists():
+        if key.ledger == str(path) or not _holds(key.ledger):
             _write(replace(key, given_up=True))
     if path.exists():
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
@@ -133,9 +157,19 @@ def reasons(ledger: Ledger | Content) -> tuple[str, ...]:
     return tuple(note.about["because"] for note in ledger.notes if note.note == OPENED and note.about.get("because"))
 
 
+def _holds(ledger: str) -> bool:
+    """Whether a ledger is where it was: an empty file is what a refusal leaves."""
+    return Path(ledger).exists() and Path(ledger).stat().st_size > 0
+
+
+def _ids(ledger: Ledger) -> list[str]:
+    """Of the keys that the ledger has had; the last is in use."""
+    return [note.about["id"] for note in ledger.notes if note.note == OPENED]
+
+
 def _key_of(ledger: Ledger, keys: list[Key]) -> Key | None:
     """The key of a ledger; None if it has none yet."""
-    opened = [note.about["id"] for note in ledger.notes if note.note == OPENED]
+    opened = _ids(ledger)
     if not opened:
         return None
     for key in keys:

@@ -118,12 +118,13 @@ class Standing:
     def releases(self) -> dict[str, Release]:
         """All releases, those of the same members together, by their digest."""
         found: dict[str, Release] = {}
+        costs: dict[Cost, Cost] = {}
         for line in self.lines:
             digest = line.members or f"name\0{line.data}\0{line.unit}"
             if digest not in found:
                 found[digest] = Release(self._members(line))
-            charged = found[digest].of(line.run, line.party)
-            charged[line.kind, line.cost] = charged.get((line.kind, line.cost), 0) + line.uses
+            charged, cost = found[digest].of(line.run, line.party), costs.setdefault(line.cost, line.cost)
+            charged[line.kind, cost] = charged.get((line.kind, cost), 0) + line.uses
         for about in plans(self.notes).values():
             digest = about["members"]
             if digest not in found:

@@ -109,6 +109,8 @@ class Book:
     """How rows are known; empty: clients and rows by name."""
     seen: float
     """Epsilon over several runs against somebody who sees who takes part; 0 where there is one run alone."""
+    trusted: tuple[tuple[str, str], ...] = ()
+    """Studies whose aggregators were sent messages of these rows without noise, and why."""
 
 
 def statement(
@@ -194,6 +196,11 @@ def _add_promise(result: Statement, book: Book) -> None:
     if "person" in result:
         dearest = sorted((party["epsilon"] for party in result["parties"]), reverse=True)
         result["person"]["epsilon"] = float(sum(dearest[: result["tasks_per_person"]]))
+    for study, why in book.trusted:
+        reason = f" ({why})" if why else ""
+        result["not_covered"].append(
+            f"the aggregator of study {study}, which was sent messages of these rows without noise{reason}"
+        )
     result["promise"] = {
         "records": book.records,
         "head": book.head,

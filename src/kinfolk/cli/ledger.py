@@ -44,13 +44,14 @@ def show(
     from kinfolk.accounting.ledger import SIMULATED, read_ledger
     from kinfolk.accounting.owner import reasons
     from kinfolk.accounting.spending import promises, spending
+    from kinfolk.accounting.views import aggregators
 
     delta = limits.checked("delta", 1e-5 if delta is None else delta)
     path = _found(path)
     content = read_ledger(path)
     rows, stand = spending(path, delta), promises(content)
     if as_json:
-        emit("ledger show", {"ledger": str(path), "parties": rows, "promises": stand})
+        emit("ledger show", {"ledger": str(path), "parties": rows, "promises": stand, "trusted": aggregators(content)})
         return
     table = Table("party", "data set", "protects", "runs", "releases", "epsilon", "delta", title=f"Ledger {path.name}")
     for row in rows[:60]:
@@ -66,6 +67,8 @@ def show(
             f"{promise['parties']} part{'y' if promise['parties'] == 1 else 'ies'}. Later releases must keep it.",
             highlight=False,
         )
+    for study, why in aggregators(content):
+        console.print(f"Its aggregator was trusted with messages without noise: study {study}. {why}", markup=False)
     for why in reasons(content):
         console.print(f"Begun anew: {why}", highlight=False, markup=False)
 

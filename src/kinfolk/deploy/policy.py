@@ -74,6 +74,9 @@ class Policy:
     ledger: str | None = None
     """The ledger of the silo's owner, relative to the policy file: one for all studies and all tables. None: that of
     whoever uses this computer (`kinfolk ledger show`)."""
+    trust_because: str | None = None
+    """Client level: why this study's aggregator may see messages without noise, though rows of the table were promised
+    protection against everybody. Asked for once; statements quote it."""
     largest_value: float = 1e6
     """A shared state with a larger value is refused."""
     answer_every: float = 1.0

@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from kinfolk.accounting import locks, owner
+from kinfolk.accounting import locks, owner, views
 from kinfolk.accounting.ledger import Ledger, LedgerError
 from kinfolk.accounting.statement import text
 from kinfolk.deploy import silo_state
@@ -56,7 +56,7 @@ class Worker:
         """The owner's ledger; tests have one in the silo's own folder, as all had before owners had one."""
         if not self.program.account.released:
             return Ledger(own)
-        ledger = owner.open_owned(given or own)
+        ledger = owner.open_owned(given or own, remembers=self.folder)
         if given is not None and given.absolute() != own.absolute() and own.exists():
             owner.import_lines(ledger, own)
         return ledger
@@ -161,6 +161,8 @@ class Worker:
         account, this = program.account, range(number, number + 1)
         account.require_charged(self.ledger, run, [range(n, n + 1) for n in silo_state.served(folder)])
         begun = any(line.run == run for line in self.ledger.lines)
+        if program.study.level.server_pays and account.released and account.source is not None:
+            views.trust(self.ledger, account.source, program.study.roster.name, program.policy.trust_because)
         account.require(self.ledger, run, [this if begun else range(number, program.rounds)])
         with silo_state.reserve(program, folder, number) as room:
             account.charge(self.ledger, run, this)

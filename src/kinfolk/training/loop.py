@@ -178,10 +178,9 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None, trac
     if account.released:
         job = checked_for_release(job, chunk_rounds(job))
     job.require_checked()
-    opened = owner.open_owned if account.released else Ledger
     with (
         locks.alone(where.private / "running", f"run {where.name}"),
-        opened(ledger_path) as ledger,
+        _opened(ledger_path, where, account) as ledger,
         tracking.tracking(track, job.experiment, where.private) as log,
     ):
         state, done, phase = backend.start(job, where)
@@ -213,6 +212,13 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None, trac
             run_directory.append_json(where.private / "metrics.jsonl", after)
         finish(job, where, ledger, state, phase, done)
     return where
+
+
+def _opened(path: Path, where: Run, account: Account) -> Ledger:
+    """The ledger to charge: its owner's, which other runs in the same folder may remember; or a simulation's own."""
+    if not account.released:
+        return Ledger(path)
+    return owner.open_owned(path, remembers=where.private, others=sorted(where.path.parent.glob("*/private")))
 
 
 def is_finite(job: Job, state: Tree) -> bool:
@@ -299,9 +305,6 @@ def _account_of_rows(account: Account, ledger: Ledger, run: str) -> dict[str, ob
     worst = account.standing(ledger, run)
     return {
         "version": 1,
-        "ledger": str(ledger.path),
-        "records": len(ledger),
-        "head": ledger.head,
         "worst": {
             party: {"epsilon": found.epsilon, "delta": found.delta, "releases": list(found.releases)}
             for party, found in worst.items()

@@ -134,6 +134,13 @@ BUGS = (
         lambda: found_by_replay(_personal_game()),
     ),
     Bug(
+        "a client chained to the previous one, in a release",
+        "the same where noise comes from the operating system and sums lie on a grid",
+        "replay",
+        lambda: found_by_replay(_personal_game(), chained, release=True),
+        lambda: found_by_replay(_personal_game(), release=True),
+    ),
+    Bug(
         "delta of 1/m",
         "delta is one over the number of clients: a guarantee that allows publishing one of them",
         "mechanism",

@@ -12,6 +12,7 @@ import numpy as np
 
 from kinfolk import models, trees
 from kinfolk.engines import resident
+from kinfolk.privacy import exact_noise
 from kinfolk.privacy.clipping import Sum
 from kinfolk.privacy.levels import Level
 from kinfolk.verify.attack import Problem, attack
@@ -49,9 +50,17 @@ def found_by_attack(problem: Problem, runs: int = RUNS) -> list[str]:
     return [f"epsilon is at least {finding.lower_bound:.3g}, and {finding.claim:.3g} is claimed"]
 
 
-def found_by_replay(game: Game, step: Step = resident.one_round) -> list[str]:
-    """What changes with the target's data though every release is held at its recorded value."""
+def found_by_replay(game: Game, step: Step = resident.one_round, *, release: bool = False) -> list[str]:
+    """What changes with the target's data though every release is held at its recorded value.
+
+    `release`: recorded with exact noise, as a release has it.
+    """
     generator = np.random.default_rng(0)
+
+    def exact(kind: str, shape: tuple[int, ...]) -> Any:
+        pays: Any = game.terms.inbox if game.plan.level.server_pays else game.terms.data
+        noise = np.asarray(pays.noise_multiplier, float)
+        return jnp.asarray(exact_noise.integers(pays, noise.reshape(*noise.shape, 1, 1), shape))
 
     def filled(rows: Any) -> Any:
         shape = rows.x.shape
@@ -76,6 +85,7 @@ def found_by_replay(game: Game, step: Step = resident.one_round) -> list[str]:
         uses=uses,
         key=jax.random.key(0),
         step=step,
+        exact=exact if release else None,
     )
 
 

@@ -175,6 +175,13 @@ BUGS = (
         lambda: found_by_replay(two_from_one_gate(keep=True)),
     ),
     Bug(
+        "a gate used twice, in a release",
+        "the same with exact noise: the second gradient takes the first one's place on the tape",
+        "replay",
+        lambda: found_by_replay(two_from_one_gate(keep=False), release=True),
+        lambda: found_by_replay(two_from_one_gate(keep=True), release=True),
+    ),
+    Bug(
         "noise key shared by two clients",
         "all clients draw the same noise, and one of them subtracts it from the others' messages",
         "attack",

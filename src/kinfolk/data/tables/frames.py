@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kinfolk.data.federation import DataError, Federation, from_rows
+from kinfolk.data.choice import DataChoice
+from kinfolk.data.federation import DataError, Federation
 from kinfolk.data.tables import guess
 from kinfolk.data.tables import schema as schemas
-from kinfolk.data.tables.encode import BOUNDS, GUESSED, encode, scaled
+from kinfolk.data.tables.encode import Encoded, encode, identities, scaled
+from kinfolk.data.tables.encode import federation as of_tables
 from kinfolk.data.tables.read import TableFile, polars
 from kinfolk.data.tables.schema import Column, Schema
 
@@ -112,18 +114,12 @@ def one_column(y: Table | None, rows: int, numeric: bool = False) -> np.ndarray:
     return found
 
 
-def federation(x: np.ndarray, y: np.ndarray, clients: np.ndarray, schema: Schema, name: str) -> Federation:
+def identity_of(x: Table, schema: Schema) -> np.ndarray | None:
+    """What rows of a frame are known by, in the column that the schema names; None where it names none."""
+    return identities(schema, _table(x)) if schema.row or schema.person else None
+
+
+def federation(rows: Encoded, name: str) -> Federation:
     """All rows as training rows. What a run measures is then measured on them too: nothing is kept for testing."""
-    guesses = schema.unconfirmed()
-    found = from_rows(
-        x,
-        y,
-        clients,
-        test_fraction=0.0,
-        name=name,
-        outcome=schema.outcome,
-        classes=0 if schema.target.kind == "number" else len(schema.target.classes),
-        scaling=GUESSED if guesses else BOUNDS,
-        scaling_is_private=not guesses,
-    )
-    return replace(found, test=found.train, encoding=schemas.to_toml(schema), guesses=guesses)
+    found = of_tables(rows, DataChoice(name, test_fraction=0.0), seed=0)
+    return replace(found, test=found.train, grouping="")  # clients were given beside the rows, by no column
