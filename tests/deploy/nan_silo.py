@@ -10,7 +10,6 @@ import numpy as np
 
 from kinfolk.deploy.local_socket import open_door, serve
 from kinfolk.deploy.silo import read_silo, state_of
-from kinfolk.deploy.silo_program import message_shape
 from kinfolk.deploy.wire import pack, read_header
 from kinfolk.deploy.worker import Worker
 
@@ -18,7 +17,7 @@ from kinfolk.deploy.worker import Worker
 class Broken(Worker):
     def answer(self, request: bytes) -> bytes:
         header, _ = read_header(request)
-        form = message_shape(self.program.study, 0)
+        form = self.program.study.message_shapes[0]
         header = {key: header[key] for key in ("version", "study", "run", "round")}
         return pack(header, jax.tree.map(lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype), form))
 

@@ -14,7 +14,6 @@ import pytest
 from kinfolk.accounting.ledger import RELEASED, LedgerError, read_lines
 from kinfolk.deploy.coordinator import Ask, Coordinator, absences
 from kinfolk.deploy.message_relay import REFUSAL
-from kinfolk.deploy.silo_program import message_shape
 from kinfolk.deploy.wire import pack, read_header
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.toml import ConfigError
@@ -26,7 +25,7 @@ CLIENT = study_of("fedavg", "client", seed=None, epsilon=8.0, noise_multiplier=N
 
 def good(server: Coordinator, ask: Ask, value: float = 1.0, **changes: Any) -> bytes:
     header = {"version": 1, "study": server.study.digest, "run": server.run.name, "round": ask.number, **changes}
-    form = message_shape(server.study, 0)
+    form = server.study.message_shapes[0]
     return pack(header, jax.tree.map(lambda leaf: np.full(leaf.shape, value, leaf.dtype), form))
 
 

@@ -25,7 +25,6 @@ from kinfolk.deploy.local_socket import open_door, serve_one, wait_for_next
 from kinfolk.deploy.message_relay import REFUSAL, ask_worker, carried, receive, send
 from kinfolk.deploy.policy import read_policy
 from kinfolk.deploy.scaffold import write_demo
-from kinfolk.deploy.silo_program import message_shape
 from kinfolk.deploy.silo_table import read_table
 from kinfolk.deploy.study import read_study
 from kinfolk.deploy.wire import pack, read_header
@@ -254,7 +253,7 @@ class Away:
 
     def collect(self, seconds: float) -> dict[int, bytes | None]:
         header = {key: value for key, value in read_header(self.request)[0].items() if key != "kind"}
-        form = message_shape(self.study, 0)
+        form = self.study.message_shapes[0]
         answer = pack(header, jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), form))
         return dict.fromkeys(range(3), answer)
 

@@ -18,7 +18,7 @@ from kinfolk.accounting import composition
 from kinfolk.accounting.ledger import RELEASED, LedgerError, read_lines
 from kinfolk.accounting.views import aggregators
 from kinfolk.deploy.message_relay import REFUSAL
-from kinfolk.deploy.silo_program import message_shape, prepare_silo
+from kinfolk.deploy.silo_program import prepare_silo
 from kinfolk.deploy.study import Study
 from kinfolk.deploy.wire import RECEIPT, pack, unpack
 from kinfolk.deploy.worker import Worker
@@ -53,7 +53,7 @@ def charges(worker: Worker) -> int:
 @pytest.mark.fast
 def test_the_answer_is_the_release_and_nothing_else(silo: Worker) -> None:
     answer = silo.answer(request())
-    form = message_shape(STUDY, 0)
+    form = STUDY.message_shapes[0]
     header, message = unpack(answer, form)
     assert header == {"version": 1, "study": STUDY.digest, "run": "run-1", "round": 0}
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(message))
@@ -265,7 +265,7 @@ def test_no_shared_state_switches_the_noise_off(program: Any, tmp_path: Path, va
     answers = []
     for name in ("one", "two"):
         with Worker(program, tmp_path / name) as worker:
-            _, message = unpack(worker.answer(request(tree=sent)), message_shape(STUDY, 0))
+            _, message = unpack(worker.answer(request(tree=sent)), STUDY.message_shapes[0])
             answers.append(np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(message)]).astype(float))
     assert (answers[0] != answers[1]).any()  # far from 0 float32 is coarse, but that comes after the noise
 

@@ -23,7 +23,6 @@ from kinfolk.accounting.ledger import Ledger, LedgerError
 from kinfolk.accounting.statement import Statement, text
 from kinfolk.deploy.round_account import NOTHING_TO_CHECK, as_compiled, checked_phase, round_meter
 from kinfolk.deploy.server_terms import server_account
-from kinfolk.deploy.silo_program import message_shape, row_shapes
 from kinfolk.deploy.study import Study
 from kinfolk.deploy.wire import WireError, pack, unpack
 from kinfolk.deploy.worker import VERSION
@@ -154,7 +153,7 @@ class Coordinator:
         """
         if self.study.level.server_pays:
             return len(there) >= self.study.roster.quorum
-        form = message_shape(self.study, self.study.phase(ask.number))
+        form = self.study.message_shapes[self.study.phase(ask.number)]
         heard = sum(self._read(answers.get(slot), ask.number, form) is not None for slot in ask.cohort)
         return heard >= min(self.study.roster.quorum, len(ask.cohort))
 
@@ -167,7 +166,7 @@ class Coordinator:
         if number != self.done:
             raise ValueError(f"round={number} was asked for, but round {self.done} is next")
         phase = study.phase(number)
-        form = message_shape(study, phase)
+        form = study.message_shapes[phase]
         messages = jax.tree.map(lambda leaf: np.zeros((study.clients, *leaf.shape), leaf.dtype), form)
         present = np.zeros(study.clients, bool)
         for slot in ask.cohort:
@@ -244,7 +243,7 @@ class Coordinator:
         if not study.level.server_pays:
             return NOTHING_TO_CHECK
         spec = RoundSpec(study.model, study.level, 1, study.clients)
-        program = (spec, study.algorithms[phase], self.account.terms, row_shapes(study, 2))
+        program = (spec, study.algorithms[phase], self.account.terms, study.row_shapes(2))
         return checked_phase(program, self.account, study.experiment.spans[phase])
 
     def affordable(self) -> bool:

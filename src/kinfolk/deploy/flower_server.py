@@ -19,7 +19,6 @@ from kinfolk.deploy.flower_processes import end_with
 from kinfolk.deploy.keys import node_key
 from kinfolk.deploy.message_relay import REFUSAL
 from kinfolk.deploy.post_socket import SOCKET, Post
-from kinfolk.deploy.silo_program import message_shape
 from kinfolk.deploy.study import Study, read_study
 from kinfolk.deploy.wire import LONGEST_HEADER, size_of
 from kinfolk.training import run_directory
@@ -117,7 +116,7 @@ def _heard(
 def longest_answer(study: Study) -> int:
     """No answer of this study has more bytes; what is longer need not be read."""
     phases = range(len(study.algorithms))
-    return max(len(REFUSAL), LONGEST_HEADER + max(size_of(message_shape(study, phase)) for phase in phases))
+    return max(len(REFUSAL), LONGEST_HEADER + max(size_of(study.message_shapes[phase]) for phase in phases))
 
 
 def node_keys(study: Study, folder: Path) -> dict[bytes, int]:

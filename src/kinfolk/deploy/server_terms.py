@@ -12,7 +12,6 @@ from jax import Array
 
 from kinfolk.accounting.account import Account
 from kinfolk.accounting.calibrate import Population, Uses, calibrated
-from kinfolk.deploy.silo_program import message_shape
 from kinfolk.deploy.study import Study
 from kinfolk.engines.release_counts import by_round
 from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
@@ -51,7 +50,7 @@ def count_server_uses(study: Study, terms: Terms) -> Uses:
 
     @partial(jax.jit, static_argnums=0)
     def count(phase: int, algorithm: Algorithm, inbox: Mechanism, number: Array) -> dict[str, Array]:
-        messages = jax.tree.map(lambda leaf: jnp.zeros((clients, *leaf.shape), leaf.dtype), message_shape(study, phase))
+        messages = jax.tree.map(lambda leaf: jnp.zeros((clients, *leaf.shape), leaf.dtype), study.message_shapes[phase])
         meter = replace(new_meter(jax.random.key(0), kinds), tape=Tape({}, "count"))
         places, everybody = jnp.arange(clients, dtype=jnp.int32), jnp.ones(clients, jnp.float32)
         mail = Mail(messages, everybody, places, everybody > 0, meter, inbox, everybody)

@@ -19,7 +19,7 @@ from kinfolk.deploy.round_account import NOTHING_TO_CHECK, as_compiled, checked_
 from kinfolk.deploy.study import Study
 from kinfolk.engines.layout import local_steps
 from kinfolk.engines.release_counts import by_round
-from kinfolk.privacy.choice import Chooser, ExactMin
+from kinfolk.privacy.choice import Chooser
 from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import ExactSum, Mechanism, Sampling
 from kinfolk.privacy.noise_tape import fresh_keys
@@ -67,8 +67,7 @@ class Program:
         return min(self.policy.rounds, self.study.experiment.rounds)
 
     def personal_shape(self, phase: int) -> Tree:
-        slot = jax.ShapeDtypeStruct((), jnp.int32)
-        return jax.eval_shape(self.study.algorithms[phase].init_client, self.study.shapes[phase], slot)
+        return self.study.personal_shapes[phase]
 
     def begin(self, phase: int, entry: Tree) -> Tree:
         """The silo's state before its first round of a phase that began with the shared state `entry`."""
@@ -114,26 +113,6 @@ class Program:
         return step(common, model, data_gate(self.spec, self._client((), meter, self.terms), jnp.int32(0)))
 
 
-def message_shape(study: Study, phase: int) -> Tree:
-    """What a client of this study sends in a phase; the same for all of them, whatever stands at their gates."""
-    gates = (ExactSum(Sampling(jnp.float32(1))), ExactMin(jnp.float32(1)))
-    shared, number = study.shapes[phase], jax.ShapeDtypeStruct((), jnp.int32)
-    personal = jax.eval_shape(study.algorithms[phase].init_client, shared, number)
-    meter = jax.eval_shape(lambda key: new_meter(key, ()), study.key)
-    spec = RoundSpec(study.model, study.level, 1, study.clients)
-    client: Tree = Client(personal, row_shapes(study, 1), meter, gates, jax.ShapeDtypeStruct((), jnp.float32), number)  # type: ignore[arg-type]
-    return jax.eval_shape(partial(client_round, spec, study.algorithms[phase]), shared, client, number)[0]
-
-
-def row_shapes(study: Study, rows: int) -> Rows:
-    label = jnp.float32 if study.roster.outcome == "number" else jnp.int32
-    return Rows(
-        jax.ShapeDtypeStruct((rows, len(study.roster.features)), jnp.float32),
-        jax.ShapeDtypeStruct((rows,), label),
-        jax.ShapeDtypeStruct((rows,), bool),
-    )
-
-
 def _steps(policy: Policy, size: int) -> int:
     return int(local_steps(np.array([size]), policy.training.batch_size, policy.training.epochs)[0])
 
@@ -175,7 +154,7 @@ def _count(study: Study, policy: Policy, own: tuple[Mechanism, Chooser], rounds:
     def count(phase: int, algorithm: Algorithm, own: Tree, number: jax.Array) -> dict[str, jax.Array]:
         shared = zeros(study.shapes[phase])
         meter = replace(new_meter(jax.random.key(0), kinds), tape=Tape({}, "count"))
-        personal, rows = algorithm.init_client(shared, slot), zeros(row_shapes(study, 1))
+        personal, rows = algorithm.init_client(shared, slot), zeros(study.row_shapes(1))
         client = Client(personal, rows, meter, own, jnp.float32(1), jnp.int32(steps))
         spec = RoundSpec(study.model, study.level, steps, study.clients)
         return client_round(spec, algorithm, shared, client, number)[2].uses

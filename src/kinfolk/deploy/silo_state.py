@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from kinfolk.deploy.silo_program import Program, message_shape
+from kinfolk.deploy.silo_program import Program
 from kinfolk.deploy.wire import size_of
 from kinfolk.files import Room
 from kinfolk.privacy.release import Meter
@@ -50,14 +50,14 @@ def last_round(folder: Path) -> int | None:
 
 def sent(program: Program, folder: Path, number: int) -> Tree:
     """The message of a round that was served before."""
-    form = {"message": message_shape(program.study, program.study.phase(number))}
+    form = {"message": program.study.message_shapes[program.study.phase(number)]}
     return run_directory.read_tree(path_of(folder, number), form)[0]["message"]
 
 
 def reserve(program: Program, folder: Path, number: int) -> Room:
     """Disk space for a round, before it is paid for: what is charged can be stored."""
     study, phase = program.study, program.study.phase(number)
-    parts = (message_shape(study, phase), program.personal_shape(phase), study.model_shape)
+    parts = (study.message_shapes[phase], program.personal_shape(phase), study.model_shape)
     leaves = len(jax.tree.leaves(parts)) + len(study.level.data_kinds)
     with run_directory.writing(folder):
         folder.mkdir(exist_ok=True)

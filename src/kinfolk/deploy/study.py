@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from kinfolk import limits
+from kinfolk.privacy.choice import ExactMin
 from kinfolk.privacy.levels import Level, PrivacyLevel
+from kinfolk.privacy.mechanisms import ExactSum, Sampling
+from kinfolk.privacy.release import new_meter
+from kinfolk.rounds import Client, RoundSpec, client_round
 from kinfolk.toml import ConfigError, from_toml, to_toml
 from kinfolk.training.build import as_array, build_afterwards, build_algorithm, build_model
 from kinfolk.training.experiment import Experiment, load
-from kinfolk.types import Afterwards, Algorithm, Model, Tree
+from kinfolk.types import Afterwards, Algorithm, Model, Rows, Tree
 
 STUDY_FILE, EXPERIMENT_FILE = "study.toml", "experiment.toml"
 
@@ -149,6 +154,35 @@ class Study:
     def model_shape(self) -> Tree:
         """The shape of one model's weights."""
         return jax.eval_shape(self.model.init, self.key)
+
+    @cached_property
+    def personal_shapes(self) -> tuple[Tree, ...]:
+        """For every phase, the shape of a client's own state."""
+        slot, pairs = jax.ShapeDtypeStruct((), jnp.int32), zip(self.algorithms, self.shapes, strict=True)
+        return tuple(jax.eval_shape(algorithm.init_client, shared, slot) for algorithm, shared in pairs)
+
+    @cached_property
+    def message_shapes(self) -> tuple[Tree, ...]:
+        """For every phase, what a client sends; the same for all of them, whatever stands at their gates."""
+        gates = (ExactSum(Sampling(jnp.float32(1))), ExactMin(jnp.float32(1)))
+        number, size = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), jnp.float32)
+        meter = jax.eval_shape(lambda key: new_meter(key, ()), self.key)
+        spec = RoundSpec(self.model, self.level, 1, self.clients)
+
+        def shape(algorithm: Algorithm, shared: Tree, personal: Tree) -> Tree:
+            client: Tree = Client(personal, self.row_shapes(1), meter, gates, size, number)  # type: ignore[arg-type]
+            return jax.eval_shape(partial(client_round, spec, algorithm), shared, client, number)[0]
+
+        return tuple(map(shape, self.algorithms, self.shapes, self.personal_shapes))
+
+    def row_shapes(self, rows: int) -> Rows:
+        """The shape of a client's rows, of which there are `rows`."""
+        label = jnp.float32 if self.roster.outcome == "number" else jnp.int32
+        return Rows(
+            jax.ShapeDtypeStruct((rows, len(self.roster.features)), jnp.float32),
+            jax.ShapeDtypeStruct((rows,), label),
+            jax.ShapeDtypeStruct((rows,), bool),
+        )
 
     def request_shape(self, phase: int) -> Tree:
         """What a request holds: the shared state, and after the first phase also the one that this phase began with."""
