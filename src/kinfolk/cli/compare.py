@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -129,6 +128,5 @@ def compare(
 
 def error_spread(run: Run) -> float:
     """The standard deviation, over seeds, of the mean client's error; 0 for one seed."""
-    clients = json.loads((run.private / "clients.json").read_text())
-    errors = np.array([row["error"] for row in clients])
+    errors = np.array([row["error"] for row in run.clients()])
     return float(errors.mean(axis=0).std(ddof=1)) if errors.shape[1] > 1 else 0.0

@@ -169,6 +169,8 @@ def main() -> None:
         _fail(error.format_message(), type(error).__name__, wants_json, 2)
     except (ValueError, DataError, PrivacyError, RunError, StoreError) as error:
         _fail(str(error), type(error).__name__, wants_json, 1)
+    except OSError as error:  # a disk that is full, a folder that may not be read
+        _fail(f"{error.filename or 'a file'}: {error.strerror or error}", type(error).__name__, wants_json, 1)
     except (KeyboardInterrupt, typer.Abort):
         _fail("interrupted; go on with `kinfolk train --resume RUN`", "Interrupted", wants_json, 130)
     else:

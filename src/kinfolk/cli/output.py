@@ -123,9 +123,11 @@ class bar:
 
 def result_row(run: Run) -> dict[str, Any]:
     """A finished run in a few numbers."""
+    from kinfolk.training import run_files
+
     statement, last = run.statement(), (run.metrics() or [{}])[-1]
     chosen = run.private / "self_selection.json"
-    gains = {"self_selection": json.loads(chosen.read_text())} if chosen.exists() else {}
+    gains = {"self_selection": run_files.read_json(chosen, dict[str, float])} if chosen.exists() else {}
     row = {
         "method": run.experiment().phases[-1].method,
         "run": str(run.path),

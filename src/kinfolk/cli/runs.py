@@ -10,7 +10,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from kinfolk.cli.output import Json, bar, console, emit, private_numbers, result_row, show_results, spent
+from kinfolk.cli.output import Json, bar, console, emit, private_numbers, result_row, show_results, spent, tell
+from kinfolk.toml import ConfigError
 
 if TYPE_CHECKING:
     from kinfolk.training.run_directory import Run
@@ -30,10 +31,16 @@ def list_runs(
     if not folder.is_dir():
         raise run_directory.RunError(f"{folder} is not a folder: give the one where runs are kept (train's --output)")
     found = sorted(path.parent.parent for path in folder.glob("*/public/experiment.toml"))
-    rows = [_summary(run_directory.open_run(path)) for path in sorted(found, key=lambda path: path.stat().st_mtime)]
+    rows, damaged = [], []
+    for path in sorted(found, key=lambda path: path.stat().st_mtime):
+        try:
+            rows.append(_summary(run_directory.open_run(path)))
+        except (ConfigError, run_directory.RunError) as error:
+            damaged.append(str(error))
     if as_json:
-        emit("runs list", {"runs": rows})
+        emit("runs list", {"runs": rows, "damaged": damaged})
         return
+    tell(damaged, False)
     table = Table("method", "data", "level", "rounds", "epsilon", "error", title=f"Runs in {folder}")
     for row in rows:
         mark = " (private)" if row["private"] else ""
@@ -70,7 +77,7 @@ def _summary(run: Run) -> dict[str, Any]:
 @runs_app.command("show")
 def show(path: RunPath, as_json: Json = False) -> None:
     """A run's settings, results and privacy statement."""
-    from kinfolk.training import run_directory
+    from kinfolk.training import run_directory, run_files
 
     run = run_directory.open_run(path)
     row = _summary(run)
@@ -83,7 +90,7 @@ def show(path: RunPath, as_json: Json = False) -> None:
         table.add_row(f"{key} (private)" if key in row["private"] else key, escape(str(row[key])))
     console.print(table)
     if run.done():
-        console.print((run.public / "statement.txt").read_text(), highlight=False, markup=False, soft_wrap=True)
+        console.print(run_files.read_text(run.public / "statement.txt"), highlight=False, markup=False, soft_wrap=True)
     else:
         console.print(f"Not finished: kinfolk runs resume {path}", highlight=False, soft_wrap=True)
 
@@ -129,7 +136,6 @@ def export(
 
 def run_tables(run: Run, with_private: bool) -> dict[str, Sequence[Mapping[str, object]]]:
     """What a run left behind, as plain rows: public ones, and private ones only if asked for."""
-    import json
     from dataclasses import asdict
 
     from kinfolk.accounting.ledger import read_lines
@@ -149,10 +155,9 @@ def run_tables(run: Run, with_private: bool) -> dict[str, Sequence[Mapping[str, 
     if with_private:
         found["metrics"] = run.metrics()
         if (run.private / "clients.json").exists():
-            clients = json.loads((run.private / "clients.json").read_text())
             found["clients"] = [
                 {"client": row["client"], "seed": n, "loss": loss, "error": error}
-                for row in clients
+                for row in run.clients()
                 for n, (loss, error) in enumerate(zip(row["loss"], row["error"], strict=True))
             ]
     return found

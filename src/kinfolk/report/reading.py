@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from kinfolk.accounting import composition
 from kinfolk.accounting.ledger import LedgerError, Line, read_lines
 from kinfolk.accounting.statement import Statement
-from kinfolk.training import run_directory
+from kinfolk.training import run_directory, run_files
 from kinfolk.training.experiment import Experiment
 from kinfolk.training.run_directory import Environment, Metrics, Run, RunError
 
@@ -69,14 +69,16 @@ def read(path: Path, with_private: bool) -> Record:
         raise RunError(f"{path} is not finished: go on with `kinfolk train --resume {path}`, then report")
     statement = run.statement()
     folders = (run.public, run.private) if with_private else (run.public,)
-    strengths = [record for folder in folders for record in _json_lines(folder / "strengths.jsonl")]
+    strengths = [
+        line for folder in folders for line in run_files.read_json_lines(folder / "strengths.jsonl", dict[str, Any])
+    ]
     metrics = run.metrics() if with_private else []
     return Record(
         run=run,
         experiment=run.experiment(),
         statement=statement,
-        statement_text=(run.public / "statement.txt").read_text(),
-        environment=json.loads((run.public / "environment.json").read_text()),
+        statement_text=run_files.read_text(run.public / "statement.txt"),
+        environment=run_files.read_json(run.public / "environment.json", Environment),
         spending=spending(run, statement),
         strengths=tuple(record for record in [*strengths, *metrics] if "strength" in record),
         metrics=tuple(metrics),
@@ -84,15 +86,10 @@ def read(path: Path, with_private: bool) -> Record:
     )
 
 
-def _json_lines(path: Path) -> list[Metrics]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def _client_errors(run: Run) -> dict[str, float] | None:
-    path = run.private / "clients.json"
-    if not path.exists():
+    if not (run.private / "clients.json").exists():
         return None
-    return {row["client"]: float(np.mean(row["error"])) for row in json.loads(path.read_text())}
+    return {row["client"]: float(np.mean(row["error"])) for row in run.clients()}
 
 
 def spending(run: Run, statement: Statement) -> Spending | None:

@@ -7,6 +7,7 @@ It reads no pickles: model.safetensors is a JSON header and raw numbers, model.j
 
 import argparse
 import csv
+import hashlib
 import io
 import json
 import math
@@ -35,6 +36,18 @@ def read_safetensors(path: str | Path) -> dict[str, np.ndarray]:
             values = np.frombuffer(content[start + begin : start + end], "<f4")
             found[name] = values.reshape(entry["shape"])
     return found
+
+
+def digest(about: Mapping[str, Any], weights: bytes) -> str:
+    """What a model is known by: everything in model.json but this, and the content of model.safetensors."""
+    rest = {key: value for key, value in about.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode() + weights).hexdigest()
+
+
+def check(folder: Path, about: Mapping[str, Any]) -> None:
+    """Refuses a model that is not as it was written: its numbers would be wrong without a word."""
+    if digest(about, (folder / "model.safetensors").read_bytes()) != about["digest"]:
+        raise ValueError(f"{folder}: model.json or model.safetensors was changed since the export: export it again")
 
 
 def number(name: str, text: str) -> float:
@@ -115,6 +128,7 @@ def predict(
     """Predictions and probabilities for rows (dictionaries), by a client's model: the only one there is, or a name."""
     folder = Path(folder)
     about = json.loads((folder / "model.json").read_text())
+    check(folder, about)
     arrays = read_safetensors(folder / "model.safetensors")
     if client is None and len(about["clients"]) == 1:
         client = about["clients"][0]
@@ -205,6 +219,8 @@ def main(words: list[str], folder: Path) -> None:
             Path(asked.output).write_text(text.getvalue(), encoding="utf-8")
     except (ValueError, OSError) as error:
         sys.exit(f"Error: {error}")
+    except (KeyError, TypeError, AttributeError) as error:
+        sys.exit(f"Error: {folder / 'model.json'} is damaged ({error!r}): export it again")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -73,23 +73,30 @@ def from_run(run: Run) -> Fitted:
     import jax
     import jax.numpy as jnp
 
-    from kinfolk.training import run_directory
+    from kinfolk.training import run_directory, run_files
     from kinfolk.training.build import OWN, build_algorithm, build_model
 
     text = run.schema()
     if text is None:
-        raise DataError(f"{run.path} was not trained on tables: it has no schema to read new rows with")
+        raise DataError(f"{run.path} was not trained on tables: it has no schema.toml to read new rows with")
     if not run.done():
         raise DataError(f"{run.path} is not finished: kinfolk train --resume {run.path}")
-    schema, experiment = schemas.from_toml(text), run.experiment()
+    try:
+        schema = schemas.from_toml(text)
+    except ValueError as error:
+        raise run_files.damaged(run.schema_path or run.path, error) from None
+    experiment = run.experiment()
     level, phase = experiment.privacy.level, experiment.phases[-1]
     if experiment.model.name == OWN:
         raise ExportError(f"{run.path} trained a model of one's own, whose code it has not: read its models.npz")
     shape, classes = (len(schema.feature_names()),), len(schema.target.values)
     model = build_model(experiment.model, shape, schema.outcome, classes)
-    models = next(folder / "models.npz" for folder in (run.public, run.private) if (folder / "models.npz").exists())
-    with np.load(models, allow_pickle=False) as file:
-        ids = tuple(file["ids"].tolist())
+    folders = [folder for folder in (run.public, run.private) if (folder / "models.npz").exists()]
+    models = (folders or [run.private])[0] / "models.npz"
+    names = run_files.read_arrays(models).get("ids")
+    if names is None or names.ndim != 1 or names.dtype.kind != "U":
+        raise run_files.damaged(models, "it does not say whose models these are")
+    ids = tuple(names.tolist())
     algorithm = build_algorithm(phase, level, ids)
     params = jax.eval_shape(model.init, jax.random.key(0))
     shared_like = jax.eval_shape(lambda: algorithm.init(model.init(jax.random.key(0)), len(ids)))
@@ -98,6 +105,8 @@ def from_run(run: Run) -> Fitted:
         jax.tree.map(jnp.asarray, run_directory.read_tree(path, like)[0])
         for path, like in ((public / "shared.npz", shared_like), (models, params))
     )
+    if any(leaf.shape[0] != len(ids) for leaf in jax.tree.leaves(own)):
+        raise run_files.damaged(models, f"it names {len(ids)} clients and has models of others")
     shapes = [jax.tree.map(lambda leaf: leaf.shape, tree) for tree in (shared_like, params)]
     has_shared = phase.method != "local" and shapes[0] == shapes[1]
     return Fitted(schema, ids, _dense(model, own), _dense(model, shared) if has_shared else None, run.statement())
@@ -151,8 +160,9 @@ def save(fitted: Fitted, folder: Path) -> Path:
     arrays = {f"layers.{n}.{key}": value for n, pair in enumerate(fitted.layers) for key, value in _named(pair)}
     for n, pair in enumerate(fitted.shared or ()):
         arrays |= {f"shared.{n}.{key}": value for key, value in _named(pair)}
-    run_directory.write_bytes(folder / "model.safetensors", safetensors(arrays))
-    about = {
+    weights = safetensors(arrays)
+    run_directory.write_bytes(folder / "model.safetensors", weights)
+    about: dict[str, Any] = {
         "version": VERSION,
         "task": fitted.schema.outcome,
         "notice": notice(fitted),
@@ -164,6 +174,7 @@ def save(fitted: Fitted, folder: Path) -> Path:
         "schema": schemas.to_toml(fitted.schema),
         "privacy": fitted.privacy,
     }
+    about["digest"] = predict_numpy.digest(about, weights)
     run_directory.write_json(folder / "model.json", about)
     run_directory.write_text(folder / "predict.py", Path(predict_numpy.__file__).read_text())
     return folder
@@ -185,22 +196,46 @@ def safetensors(arrays: dict[str, np.ndarray]) -> bytes:
     return len(text).to_bytes(8, "little") + text + body
 
 
+class Saved(TypedDict):
+    """What `model.json` holds beside the numbers."""
+
+    version: int
+    task: str
+    notice: str
+    clients: list[str]
+    has_shared_model: bool
+    target: dict[str, Any]
+    columns: list[dict[str, Any]]
+    features: list[str]
+    schema: str
+    privacy: dict[str, Any]
+    digest: str
+
+
 def load(folder: Path) -> Fitted:
     """Models saved by `save`: JSON and numbers, nothing that could run."""
-    try:
-        about = json.loads((folder / "model.json").read_text())
-        arrays = predict_numpy.read_safetensors(folder / "model.safetensors")
-    except (OSError, ValueError) as error:
-        raise DataError(f"{folder} holds no saved model: {error}") from error
+    from kinfolk.training import run_files
+
+    path = folder / "model.safetensors"
+    about = run_files.read_json(folder / "model.json", Saved)
     if about["version"] != VERSION:
         raise DataError(f"{folder} has version {about['version']}; this kinfolk reads {VERSION}: update it")
-    count = sum(name.startswith("layers.") for name in arrays) // 2
+    try:
+        predict_numpy.check(folder, dict(about))
+        schema = schemas.from_toml(about["schema"])
+        arrays = predict_numpy.read_safetensors(path)
+        count = sum(name.startswith("layers.") for name in arrays) // 2
+        own = _part(arrays, "layers", count)
+        shared = _part(arrays, "shared", count) if about["has_shared_model"] else None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise run_files.damaged(path, error) from None
+    return Fitted(schema, tuple(about["clients"]), own, shared, about["privacy"])
 
-    def part(lead: str) -> Layers:
-        return tuple((arrays[f"{lead}.{n}.weights"], arrays[f"{lead}.{n}.bias"]) for n in range(count))
 
-    shared = part("shared") if about["has_shared_model"] else None
-    return Fitted(schemas.from_toml(about["schema"]), tuple(about["clients"]), part("layers"), shared, about["privacy"])
+def _part(arrays: dict[str, np.ndarray], lead: str, count: int) -> Layers:
+    return tuple((arrays[f"{lead}.{n}.weights"], arrays[f"{lead}.{n}.bias"]) for n in range(count))
 
 
 def open_models(path: Path) -> Fitted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import numpy as np
 
 from kinfolk.engines import resident
 from kinfolk.engines.resident import State
-from kinfolk.training import job_file, run_directory
+from kinfolk.training import job_file, run_directory, run_files
 from kinfolk.training.build import as_sweep
 from kinfolk.training.charges import chunks_of
 from kinfolk.training.prepare import Job
@@ -25,14 +26,22 @@ def start(job: Job, where: Run) -> tuple[State, int, int]:
     checkpoint = where.private / "checkpoint.npz"
     if not checkpoint.exists():
         return resident.start_all(job.plan, as_sweep(job.algorithms[0]), keys), 0, 0
-    with np.load(checkpoint) as file:
-        done = int(file["round"])
-    phase = next(c.phase for c in chunks_of(job, 0) if c.begin < done <= c.end)
+    done, phase = reached(job, checkpoint)
     fresh = resident.start_all(job.plan, as_sweep(job.algorithms[phase]), keys)
     found, _ = run_directory.read_tree(checkpoint, kept(fresh))
     state = restored(fresh, jax.tree.map(jnp.asarray, found))
     publish(job, where, state, done)
     return state, done, phase
+
+
+def reached(job: Job, checkpoint: Path) -> tuple[int, int]:
+    """How many rounds a checkpoint has behind it, and in which phase that is."""
+    found = run_files.read_arrays(checkpoint, "round").get("round")
+    done = -1 if found is None or found.shape or found.dtype.kind not in "iu" else int(found)
+    phase = next((c.phase for c in chunks_of(job, 0) if c.begin < done <= c.end), None)
+    if phase is None:
+        raise run_files.damaged(checkpoint, "its round is none of this run's")
+    return done, phase
 
 
 def keys_of(job: Job) -> jax.Array:

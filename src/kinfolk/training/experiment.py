@@ -169,9 +169,11 @@ def load(path: Path) -> Experiment:
     `path`: the file.
     """
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} cannot be read: byte {error.start} is no UTF-8; save it so") from None
     try:
         return from_toml(text, Experiment)
     except ConfigError as error:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +20,7 @@ from kinfolk.engines.client_store import StoreError
 from kinfolk.engines.resident import State
 from kinfolk.personalize.self_select import SelfSelect
 from kinfolk.privacy.release import PrivacyError
-from kinfolk.training import inputs, run_directory, tracking
+from kinfolk.training import inputs, run_directory, run_files, tracking
 from kinfolk.training.backends import Backend, backend_of
 from kinfolk.training.build import as_array, as_sweep
 from kinfolk.training.charges import Chunk, affordable, charge, chunk_rounds, chunks_of, uses_of
@@ -31,10 +29,19 @@ from kinfolk.training.experiment import Experiment
 from kinfolk.training.inputs import GivenData
 from kinfolk.training.noise_tape import checked_for_release, with_fresh_noise, without_noise
 from kinfolk.training.prepare import Job, prepare
-from kinfolk.training.run_directory import Run, StoppedError
+from kinfolk.training.run_directory import Begun, Run, StoppedError
 from kinfolk.types import Afterwards, Model, Tree
 
 STOPPED = "stopped.json"
+
+
+class Stopped(TypedDict):
+    """Why a release ended before its last round."""
+
+    round: int
+    why: str
+
+
 """In a run's private part: that it stopped for good, and why."""
 Progress = Callable[[int, int, dict[str, float]], None]
 """Called after every chunk with rounds done, rounds in all, and a few numbers."""
@@ -70,7 +77,7 @@ def run(
     _write_encoding(job, where)
     path = default_ledger(job, where) if ledger is None else ledger
     run_directory.write_json(
-        where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **identity(where), **facts(job)}
+        where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **where.digests(), **facts(job)}
     )
     try:
         return _go(job, where, path, progress, track)
@@ -101,9 +108,9 @@ def resume(
     if where.done():
         return where
     if (where.private / STOPPED).exists():
-        raise StoppedError(json.loads((where.private / STOPPED).read_text())["why"])
-    begun = json.loads((where.private / "run.json").read_text())
-    if identity(where)["experiment"] != begun["experiment"]:
+        raise StoppedError(run_files.read_json(where.private / STOPPED, Stopped)["why"])
+    begun = run_files.read_json(where.private / "run.json", Begun)
+    if where.digests()["experiment"] != begun["experiment"]:
         raise PrivacyError(f"{where.public / 'experiment.toml'} was changed since the run began: start a new run")
     path = Path(begun["ledger"])
     if ledger is not None and ledger.absolute() != path:
@@ -129,12 +136,6 @@ def _write_encoding(job: Job, where: Run) -> None:
     data = job.federations[0]
     if data.encoding:
         run_directory.write_text((where.private if data.guesses else where.public) / "schema.toml", data.encoding)
-
-
-def identity(where: Run) -> dict[str, str]:
-    """What must not change between the start of a run and its end."""
-    text = (where.public / "experiment.toml").read_bytes()
-    return {"experiment": hashlib.sha256(text).hexdigest()}
 
 
 def default_ledger(job: Job, where: Run) -> Path:

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from kinfolk.accounting.ledger import Ledger
 from kinfolk.engines import resident
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.toml import ConfigError
-from kinfolk.training import inputs, job_file, run_directory
+from kinfolk.training import inputs, job_file, run_directory, run_files
 from kinfolk.training.build import as_array, as_sweep
 from kinfolk.training.charges import affordable, charge, chunks_of, uses_of
 from kinfolk.training.checkpoints import kept, keys_of, restored, save
 from kinfolk.training.evaluate import measure, summary
 from kinfolk.training.experiment import Experiment
 from kinfolk.training.inputs import GivenData
-from kinfolk.training.loop import default_ledger, facts, finish, identity
+from kinfolk.training.loop import default_ledger, facts, finish
 from kinfolk.training.prepare import Job, prepare
-from kinfolk.training.run_directory import Run
+from kinfolk.training.run_directory import Begun, Run
 
 
 def export(
@@ -47,7 +45,7 @@ def export(
     where = run_directory.create(output, job.experiment)
     path = default_ledger(job, where) if ledger is None else ledger
     run_directory.write_json(
-        where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **identity(where), **facts(job)}
+        where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **where.digests(), **facts(job)}
     )
     job.require_checked()
     with Ledger(path) as book:
@@ -55,7 +53,7 @@ def export(
             charge(job, where.name, book, chunk)
     with run_directory.writing(where.private / "job.npz"):
         job_file.save(parcel(job), where.private / "job.npz")
-    begun = json.loads((where.private / "run.json").read_text())
+    begun = run_files.read_json(where.private / "run.json", Begun)
     run_directory.write_json(where.private / "run.json", {**begun, "job": job_file.digest(where.private / "job.npz")})
     return where
 
@@ -88,16 +86,16 @@ def merge(path: Path, result: Path, *, data: GivenData | None = None) -> Run:
     `data`: the objects that `export` was given, if any.
     """
     where = run_directory.open_run(path)
-    begun = json.loads((where.private / "run.json").read_text())
+    begun = run_files.read_json(where.private / "run.json", Begun)
     if where.done() or "job" not in begun:
         raise PrivacyError(f"{path} was not exported, or is finished: only an exported run takes a result")
-    if identity(where)["experiment"] != begun["experiment"]:
+    if where.digests()["experiment"] != begun["experiment"]:
         raise PrivacyError(
             f"{where.public / 'experiment.toml'} was changed since the run was exported: export it again"
         )
-    with np.load(result, allow_pickle=False) as file:
-        if str(file["job"]) != begun["job"]:
-            raise PrivacyError(f"{result} is the result of another job than {where.private / 'job.npz'}")
+    arrays = run_files.read_arrays(result)
+    if str(arrays.get("job")) != begun["job"]:
+        raise PrivacyError(f"{result} is the result of another job than {where.private / 'job.npz'}")
     inputs.require_given(where.experiment(), data, None)
     job = prepare(where.experiment(), data)
     inputs.require_same(begun, facts(job))
@@ -106,8 +104,10 @@ def merge(path: Path, result: Path, *, data: GivenData | None = None) -> Run:
     fresh = resident.start_all(job.plan, as_sweep(job.algorithms[last]), keys_of(job))
     models = job.afterwards is not None
     like = replace(fresh, models=resident.all_models(as_sweep(job.algorithms[last]), fresh)) if models else fresh
-    with np.load(result, allow_pickle=False) as file:
-        leaves = [jnp.asarray(file[f"leaf{n}"]) for n in range(len(jax.tree.leaves(kept(like))))]
+    wanted = [f"leaf{n}" for n in range(len(jax.tree.leaves(kept(like))))]
+    if not arrays.keys() >= {*wanted}:
+        raise run_files.damaged(result, "arrays are missing")
+    leaves = [jnp.asarray(arrays[name]) for name in wanted]
     state = restored(fresh, jax.tree.unflatten(jax.tree.structure(kept(like)), leaves))
     with Ledger(Path(begun["ledger"])) as ledger:
         job.account.require_charged(ledger, where.name, [chunk.rounds for chunk in chunks_of(job, 0)])

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import platform
 import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
@@ -25,7 +27,9 @@ from numpy.typing import ArrayLike
 
 from kinfolk.files import write_whole
 from kinfolk.toml import to_toml
+from kinfolk.training import run_files
 from kinfolk.training.experiment import Experiment, load
+from kinfolk.training.run_files import RunError
 from kinfolk.types import Tree
 
 if TYPE_CHECKING:
@@ -46,6 +50,10 @@ PUBLIC = (
 """What may lie in `public/`, besides the rounds in `public/shared/`: everything else is private."""
 
 
+SOMETIMES = ("tasks_per_person", "person", "strength_learned", "epsilon_if_participation_is_seen")
+"""What only some statements have."""
+
+
 class Metrics(TypedDict):
     """What was measured after some rounds, as means over seeds."""
 
@@ -57,6 +65,23 @@ class Metrics(TypedDict):
     strength: NotRequired[float | dict[str, float]]
 
 
+class ClientResult(TypedDict):
+    """What a client's model was worth on its test rows, seed by seed."""
+
+    client: str
+    loss: list[float]
+    error: list[float]
+
+
+class Begun(TypedDict):
+    """What a run keeps to know its settings, its ledger and its data again."""
+
+    version: int
+    ledger: str
+    experiment: str
+    job: NotRequired[str]
+
+
 class Environment(TypedDict):
     """Versions of what a result may depend on."""
 
@@ -65,10 +90,6 @@ class Environment(TypedDict):
     platform: str
     device: str
     packages: dict[str, str]
-
-
-class RunError(RuntimeError):
-    """A run directory that cannot be written or read."""
 
 
 class StoppedError(RunError):
@@ -99,21 +120,53 @@ class Run:
 
     def experiment(self) -> Experiment:
         """The settings, as they were resolved."""
-        return load(self.public / "experiment.toml")
+        path = self.public / "experiment.toml"
+        found = load(path)
+        if not self._as_begun("experiment") and not {*to_toml(found).splitlines()} <= {*path.read_text().splitlines()}:
+            raise run_files.damaged(path, "a part of the settings is missing")
+        return found
+
+    def digests(self) -> dict[str, str]:
+        """What the settings and the schema are known by: they must not change after the start of a run."""
+        files = {"experiment": self.public / "experiment.toml", "schema": self.schema_path}
+        return {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items() if path is not None}
+
+    def _as_begun(self, name: str) -> bool:
+        """Whether a file is known to be as it was when the run began; refused where it is known not to be."""
+        path = self.private / "run.json"
+        known = run_files.read_json(path, dict[str, object]).get(name) if os.path.exists(path) else None
+        if known is not None and known != self.digests().get(name):
+            raise RunError(f"{name}.toml was changed since the run began, by what {path} says: {run_files.REMEDY}")
+        return known is not None
 
     def statement(self) -> Statement:
         """The privacy statement as plain values; there when the run is done."""
-        return json.loads((self.public / "statement.json").read_text())
+        from kinfolk.accounting.statement import Statement
+
+        return run_files.read_json(self.public / "statement.json", Statement, SOMETIMES)
 
     def metrics(self) -> list[Metrics]:
         """Errors on test rows after some rounds: private."""
-        path = self.private / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return run_files.read_json_lines(self.private / "metrics.jsonl", Metrics)
+
+    def clients(self) -> list[ClientResult]:
+        """Losses and errors of every client at the end, one of each per seed: private."""
+        path = self.private / "clients.json"
+        found = run_files.read_json(path, list[ClientResult])
+        if not found:
+            raise run_files.damaged(path, "it has no clients")
+        return found
 
     def schema(self) -> str | None:
-        """The table's schema as TOML, where there is one; private where it was guessed from the data."""
+        """The table's schema as TOML, where there is one."""
+        self._as_begun("schema")
+        return None if self.schema_path is None else run_files.read_text(self.schema_path)
+
+    @property
+    def schema_path(self) -> Path | None:
+        """The file with the table's schema, where there is one; private where it was guessed from the data."""
         found = [folder / "schema.toml" for folder in (self.public, self.private)]
-        return next((path.read_text() for path in found if path.exists()), None)
+        return next((path for path in found if path.exists()), None)
 
     def done(self) -> bool:
         """Whether the run came to its end."""
@@ -231,10 +284,15 @@ def tree_bytes(tree: Tree, **extra: ArrayLike) -> bytes:
 
 def read_tree(path: Path, like: Tree) -> tuple[Tree, dict[str, np.ndarray]]:
     """The tree written by `write_tree`, in the structure of `like`, and what was beside it."""
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    names = [jax.tree_util.keystr(where) for where, _ in jax.tree_util.tree_leaves_with_path(like)]
-    leaves = [arrays.pop(name) for name in names]
+    arrays, leaves = run_files.read_arrays(path), []
+    for where, leaf in jax.tree_util.tree_leaves_with_path(like):
+        name, shape = jax.tree_util.keystr(where), tuple(getattr(leaf, "shape", ()))
+        if name not in arrays:
+            raise run_files.damaged(path, f"it has no array {name!r}, so it is of another run or method")
+        found = arrays.pop(name)
+        if found.shape[found.ndim - len(shape) :] != shape:
+            raise run_files.damaged(path, f"its array {name!r} has shape {found.shape} instead of {shape}")
+        leaves.append(found)
     return jax.tree.unflatten(jax.tree.structure(like), leaves), arrays
 
 

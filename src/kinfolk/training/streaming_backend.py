@@ -22,8 +22,8 @@ from kinfolk.engines.resident import Plan, errors_of, one_run
 from kinfolk.engines.streaming import Streamed
 from kinfolk.training import run_directory
 from kinfolk.training.build import as_array
-from kinfolk.training.charges import Chunk, chunks_of
-from kinfolk.training.checkpoints import keys_of, publish
+from kinfolk.training.charges import Chunk
+from kinfolk.training.checkpoints import keys_of, publish, reached
 from kinfolk.training.prepare import Job
 from kinfolk.training.run_directory import Run
 from kinfolk.types import Algorithm, Params, Rows, Shared, Tree
@@ -40,9 +40,7 @@ def start(job: Job, where: Run) -> tuple[Streamed, int, int]:
     checkpoint = where.private / "checkpoint.npz"
     if not checkpoint.exists():
         return streaming.start(job.plan, as_array(job.algorithms[0]), key, _new_store(job, where, 0)), 0, 0
-    with np.load(checkpoint) as file:
-        done = int(file["round"])
-    phase = next(c.phase for c in chunks_of(job, 0) if c.begin < done <= c.end)
+    done, phase = reached(job, checkpoint)
     algorithm = as_array(job.algorithms[phase])
     fresh = streaming.start(job.plan, algorithm, key, lambda shapes: client_store.in_memory(shapes, job.plan.clients))
     found, _ = run_directory.read_tree(checkpoint, _kept(fresh, job.experiment.engine.store))
