@@ -114,7 +114,8 @@ def account(of: Released) -> Account:
 
     terms, uses = calibrated(privacy, Population(names, sizes), count)
     parties = (of.party,) if of.party else parties
-    return Account(privacy, of.name, parties, tuple(privacy.level.units(sizes)), terms, uses, True, source)
+    who = (parties, tuple(privacy.level.units(sizes)))
+    return Account(privacy, of.name, *who, terms, uses, released=True, source=source)
 
 
 def referee(releases: Sequence[Released], promised: Released) -> float:

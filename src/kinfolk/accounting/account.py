@@ -304,17 +304,16 @@ class Account:
         name = label(self.data)
         declared = [note.about for note in ledger.notes if note.note == APART]
         apart = [about for about in declared if name == about["data"] or name in about["from"]]
+        known = self.source.identity
         return Book(
-            self.promised(),
-            len(ledger),
-            ledger.head,
-            reasons(ledger),
-            tuple((", ".join(sorted({about["data"], *about["from"]} - {name})), about["because"]) for about in apart),
-            ""
-            if self.source.identity is None
-            else f"{self.source.identity.kind}s known by {self.source.identity.column}",
-            self._seen(ledger, run),
-            trusted(ledger, ledger.store.load(self._digest(ledger))),
+            promised=self.promised(),
+            records=len(ledger),
+            head=ledger.head,
+            because=reasons(ledger),
+            apart=tuple((", ".join(sorted({x["data"], *x["from"]} - {name})), x["because"]) for x in apart),
+            identity="" if known is None else f"{known.kind}s known by {known.column}",
+            seen=self._seen(ledger, run),
+            trusted=trusted(ledger, ledger.store.load(self._digest(ledger))),
         )
 
 

@@ -69,6 +69,7 @@ def silo(
     supernode: Annotated[
         bool, typer.Option("--supernode", help="Use Flower's own SuperNode and a relay: three processes, slower.")
     ] = False,
+    *,
     port: Annotated[int, typer.Option(help="With --supernode: a free local port for Flower's own use.")] = 9094,
     explain: Explain = False,
 ) -> None:

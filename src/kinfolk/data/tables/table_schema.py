@@ -141,7 +141,8 @@ def _field(column: Column) -> dict[str, Any]:
 def of_schema(schema: Schema) -> Codebook:
     """What a schema declares, as a codebook."""
     columns = {column.name: column for column in (schema.target, *schema.columns)}
-    return Codebook(columns, {}, (), schema.target.name, schema.client, schema.name, schema.row, schema.person)
+    about = {"client": schema.client, "name": schema.name, "row": schema.row, "person": schema.person}
+    return Codebook(columns, {}, target=schema.target.name, **about)
 
 
 def whole_schema(book: Codebook, target: str | None, client: str | None) -> Schema:
