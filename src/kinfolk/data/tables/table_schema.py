@@ -141,8 +141,15 @@ def _field(column: Column) -> dict[str, Any]:
 def of_schema(schema: Schema) -> Codebook:
     """What a schema declares, as a codebook."""
     columns = {column.name: column for column in (schema.target, *schema.columns)}
-    about = {"client": schema.client, "name": schema.name, "row": schema.row, "person": schema.person}
-    return Codebook(columns, {}, target=schema.target.name, **about)
+    return Codebook(
+        columns,
+        {},
+        target=schema.target.name,
+        client=schema.client,
+        name=schema.name,
+        row=schema.row,
+        person=schema.person,
+    )
 
 
 def whole_schema(book: Codebook, target: str | None, client: str | None) -> Schema:
