@@ -18,6 +18,7 @@ from kinfolk.accounting.ledger import Ledger, LedgerError
 from kinfolk.accounting.members import ALONE, Source
 from kinfolk.accounting.noise_for_budget import largest
 from kinfolk.accounting.owner import open_owned
+from kinfolk.accounting.standing import lost
 from kinfolk.data.identity import Identity
 from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.privacy.release import Cost
@@ -369,3 +370,18 @@ def test_nothing_is_charged_that_was_not_planned(ledger: Ledger) -> None:
     with pytest.raises(LedgerError, match="beyond what it planned"):
         own.charge(ledger, "another run", range(1))
     assert sum(line.uses for line in ledger.lines) == 2 * len(WARDS)
+
+
+def test_what_a_silos_rows_have_lost_is_the_sum_over_studies(ledger: Ledger) -> None:
+    table = Source("patients", ALONE, (ALONE,), (40,))
+    wide = {"epsilon": 20.0, "noise": 8.0}
+    one, two = (replace(account(table, "example", **wide), parties=(name,)) for name in ("hospital-c", "c"))  # type: ignore[arg-type]
+    release(ledger, "study one", one)
+    alone = lost(ledger, "Patients", DELTA)
+    two.require(ledger, "study two", [range(USES)])
+    assert lost(ledger, "patients", DELTA) == alone, "what is only planned is not lost yet"
+    two.charge(ledger, "study two", range(USES))
+    both = lost(ledger, "patients", DELTA)
+    assert exact((1, noise_of(one)), (1, noise_of(two))) <= both.epsilon
+    assert both.releases == ("study one", "study two")
+    assert lost(ledger, "others", DELTA).epsilon == 0.0

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kinfolk.accounting import composition
+from kinfolk.accounting.ledger import Ledger
 from kinfolk.accounting.members import Members, label
 from kinfolk.accounting.overlap import ANY, Met, Names, comparable, of_clients, of_rows
 from kinfolk.accounting.records import LedgerError, Line, Note
@@ -222,6 +223,18 @@ class Standing:
                             seen[key] = replace(cost, relation=promise.relation, group=whole, parts=parts)
                         found.append((run, seen[key], uses))
         return found
+
+
+def lost(ledger: Ledger, data: str, delta: float) -> Worst:
+    """What the worst unit that was promised something under this data name has lost so far, whatever runs are called.
+
+    What is planned and not charged yet is left out. `delta`: where nothing was promised yet.
+    """
+    assert ledger.store is not None
+    standing = Standing(ledger.lines, [note for note in ledger.notes if note.note != PLAN], ledger.store)
+    mine = (promise for promise in standing.promises if promise.members.data == label(data))
+    every = [standing.worst(promise, party) for promise in mine for party in promise.budgets]
+    return max(every, key=lambda worst: worst.epsilon, default=Worst(0.0, delta, ()))
 
 
 def _numbered(codes: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:

@@ -9,9 +9,12 @@ import numpy as np
 
 from kinfolk.accounting.calibrate import budget_of
 from kinfolk.accounting.ledger import SIMULATED, Line, read_lines
+from kinfolk.accounting.members import label
+from kinfolk.accounting.owner import open_owned
+from kinfolk.accounting.standing import lost
 from kinfolk.accounting.statement import statement
 from kinfolk.deploy.coordinator import absences
-from kinfolk.deploy.policy import read_policy
+from kinfolk.deploy.policy import Policy, read_policy
 from kinfolk.deploy.scaffold import POLICY_FILE
 from kinfolk.deploy.server import last_run
 from kinfolk.deploy.silo import ledger_of, state_of
@@ -40,8 +43,18 @@ def silo_status(folder: Path) -> dict[str, Any]:
         "rounds_of_policy": min(policy.rounds, study.experiment.rounds),
         "refused": sum(note.startswith(("refused", "failed")) for note in notes),
         "budget": policy.privacy.epsilon,
-        **_account(ledger_of(folder), policy.privacy, policy.client, policy.data.name, delta),
+        **_silo_account(ledger_of(folder), policy, delta),
     }
+
+
+def _silo_account(path: Path, policy: Policy, delta: float) -> dict[str, Any]:
+    """Of the silo's rows over everything that its owner's ledger holds, whatever studies call the silo."""
+    if policy.test_keys or not path.exists():
+        return _account(path, policy.privacy, policy.client, policy.data.name, delta)
+    with open_owned(path) as ledger:
+        worst, name = lost(ledger, policy.data.name, delta), label(policy.data.name)
+        releases = sum(line.uses for line in ledger.lines if label(line.data) == name)
+    return {"epsilon": worst.epsilon, "delta": worst.delta, "simulated": False, "releases": releases}
 
 
 def server_status(folder: Path) -> dict[str, Any]:
