@@ -12,6 +12,8 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 Kind = TypeVar("Kind")
+LONGEST_TEXT = 2000
+"""Characters of a word in a file of settings: longer ones are a mistake, and no message repeats them."""
 
 
 class ConfigError(ValueError):
@@ -79,6 +81,8 @@ def _build(kind: type, value: object, where: str) -> Any:
             raise ConfigError(
                 f"{where} is a number of {value.bit_length()} bits: write one that a float holds"
             ) from None
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        raise ConfigError(f"{where}={shown(value)} must have at most {LONGEST_TEXT} characters")
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return value  # the dataclass says which words there are
     if kind not in (object, Any) and type(value) is not kind:

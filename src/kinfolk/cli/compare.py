@@ -30,6 +30,7 @@ from kinfolk.cli.output import (
     show_results,
     tell,
 )
+from kinfolk.cli.train import refuse_unused
 from kinfolk.data.choice import DataChoice
 from kinfolk.toml import ConfigError
 from kinfolk.training.experiment import Experiment
@@ -41,6 +42,7 @@ METHODS = ("local", "fedavg", "mean_regularized")
 
 
 def compare(
+    context: typer.Context,
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[TABLE...]", help="Tables; without any, built-in data (--data).")
     ] = None,
@@ -74,6 +76,8 @@ def compare(
     from kinfolk.report.compare_chart import privacy_utility
     from kinfolk.training import loop, recipes, run_directory
 
+    if files:
+        refuse_unused(context, ("data",), "tables were given, which are the data: leave one of them out", only=True)
     numbers, methods = seeds_from(seed, seeds), method or list(METHODS)
     for name in methods:
         if name not in REGISTRY:
@@ -128,5 +132,7 @@ def compare(
 
 def error_spread(run: Run) -> float:
     """The standard deviation, over seeds, of the mean client's error; 0 for one seed."""
+    if not (run.private / "clients.json").exists():  # nothing was measured
+        return 0.0
     errors = np.array([row["error"] for row in run.clients()])
     return float(errors.mean(axis=0).std(ddof=1)) if errors.shape[1] > 1 else 0.0

@@ -117,7 +117,8 @@ class bar:
     def __call__(self, done: int, total: int, numbers: dict[str, float]) -> None:
         spent = numbers.get("epsilon")
         paid = f", epsilon {spent:.3g}{self._simulated}" if spent is not None else ""
-        note = f", test loss {numbers['loss']:.4g}, error {numbers['error']:.4g}{self._private}{paid}, left:"
+        loss, error = _number(numbers.get("loss")), _number(numbers.get("error"))
+        note = f", test loss {loss}, error {error}{self._private}{paid}, left:"
         self._progress.update(self._task, completed=done, total=total, note=note)
 
 
@@ -179,4 +180,4 @@ def spent(row: dict[str, Any]) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+    return "not measured" if value is None else f"{value:.4g}"

@@ -57,7 +57,7 @@ def _summary(run: Run) -> dict[str, Any]:
     experiment, metrics = run.experiment(), run.metrics()
     known = {"epsilon": None, "delta": None, "simulated": experiment.seed is not None, "error": None}
     if metrics:
-        known["error"] = metrics[-1]["error"]
+        known["error"] = metrics[-1].get("error")
     if run.done():
         known |= {key: run.statement()[key] for key in ("epsilon", "delta", "simulated")}
     row = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,6 +37,7 @@ from kinfolk.training.experiment import Experiment, load
 
 
 def train(
+    context: typer.Context,
     sources: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -108,13 +110,20 @@ def train(
             run = loop.resume(resume, data=given, ledger=ledger, progress=progress, track=track or ())
         show_results("train", [result_row(run)], as_json)
         return
+    files = sources or []
+    is_file = len(files) == 1 and files[0].suffix == ".toml"
+    if is_file:
+        refuse_unused(context, BESIDE_A_FILE, f"it is a setting, and {files[0].name} has all of them: write it there")
+    elif files:
+        refuse_unused(context, ("data",), "tables were given, which are the data: leave one of them out", only=True)
+    else:
+        refuse_unused(context, OF_TABLES, "it is for tables, and none was given", only=True)
     numbers = seeds_from(seed or 0, seeds)
     federations: Any = None
     notes: list[str] = []
     known = None if relation is None else read_relation(relation)
     given = recipes.Given(method, rounds, step_size, batch_size, _strength(strength), relation=known, pull=pull)
-    files = sources or []
-    if len(files) == 1 and files[0].suffix == ".toml":
+    if is_file:
         experiment = load(files[0])
         experiment = replace(experiment, data=in_directory(experiment.data, data_dir))
     else:
@@ -161,6 +170,19 @@ def train(
             disjoint_because=disjoint_because,
         )
     show_results("train", [result_row(run)], as_json, **({"notes": notes} if notes else {}))
+
+
+BESIDE_A_FILE = ("sources", "output", "ledger", "disjoint_because", "data_dir", "track", "as_json")
+"""Options that are not settings of an experiment."""
+OF_TABLES = ("client", "target", "schema", "name")
+
+
+def refuse_unused(context: typer.Context, names: Sequence[str], why: str, only: bool = False) -> None:
+    """Refuses options that were typed and would change nothing: all but these names, or only these."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if (name in names) is only and source is not None and source.name == "COMMANDLINE":
+            raise ConfigError(f"--{name.replace('_', '-')}: {why}")
 
 
 def _strength(text: str | None) -> float | str | None:

@@ -289,10 +289,10 @@ def errors(plan: Plan, algorithms: Algorithm, tests: Sequence[Rows], states: Sta
 
 
 def errors_of(model: Model, params: Params, rows: Rows) -> dict[str, Array]:
-    """One client's mean loss and mean error on these rows."""
+    """One client's mean loss and mean error on these rows; NaN where there are none: nothing was measured."""
     losses = jax.vmap(lambda x, y: model.loss(params, x, y))(rows.x, rows.y)
     wrong = jax.vmap(lambda x, y: error(model, model.predict(params, x), y))(rows.x, rows.y)
-    count = jnp.maximum(rows.mask.sum(), 1).astype(jnp.float32)
+    count = jnp.where(rows.mask.any(), rows.mask.sum().astype(jnp.float32), jnp.nan)
     return {
         "loss": jnp.where(rows.mask, losses, 0).sum() / count,
         "error": jnp.where(rows.mask, wrong, 0).sum() / count,

@@ -81,7 +81,7 @@ def read(path: Path, with_private: bool) -> Record:
         environment=run_files.read_json(run.public / "environment.json", Environment),
         spending=spending(run, statement),
         strengths=tuple(record for record in [*strengths, *metrics] if "strength" in record),
-        metrics=tuple(metrics),
+        metrics=tuple(line for line in metrics if "error" in line),
         errors=_client_errors(run) if with_private else None,
     )
 

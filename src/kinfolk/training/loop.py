@@ -24,7 +24,7 @@ from kinfolk.training import inputs, run_directory, run_files, tracking
 from kinfolk.training.backends import Backend, backend_of
 from kinfolk.training.build import as_array, as_sweep
 from kinfolk.training.charges import Chunk, affordable, charge, chunk_rounds, chunks_of, uses_of
-from kinfolk.training.evaluate import gains, measure, summary
+from kinfolk.training.evaluate import gains, measure, measured, summary
 from kinfolk.training.experiment import Experiment
 from kinfolk.training.inputs import GivenData
 from kinfolk.training.noise_tape import checked_for_release, with_fresh_noise, without_noise
@@ -195,7 +195,7 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None, trac
                 phase = chunk.phase
             charge(job, where.name, ledger, chunk)
             state, described = _compute(job, chunk, state, backend)
-            if account.released and not is_finite(job, state):
+            if not is_finite(job, state):
                 stop(job, where, ledger, chunk, planned[place + 1 :])
             done = chunk.end
             backend.save(job, where, state, done)
@@ -232,15 +232,18 @@ def stop(job: Job, where: Run, ledger: Ledger, chunk: Chunk, left: Sequence[Chun
     """Ends a release whose weights are not finite. Its whole plan is charged, as a stop may itself tell about data.
 
     What was published is then part of what was planned and paid for. Charged for the rounds until the stop alone, it
-    would be as if that had been planned.
+    would be as if that had been planned. A simulation just ends.
     """
+    remedy = "choose a smaller step_size"
+    if not job.account.released:
+        raise StoppedError(f"round={chunk.end}: weights are NaN or infinite, so the simulation stopped: {remedy}")
     for later in left:
         charge(job, where.name, ledger, later)
     planned = left[-1].end if left else chunk.end
     why = (
         f"round={chunk.end}: weights are NaN or infinite, so the run stopped for good, and nothing of these rounds was "
-        f"published. All {planned} planned rounds are charged, as the stop may tell something about the data: choose "
-        "a smaller step_size, try it with a seed (a simulation costs nothing), then start a new run"
+        f"published. All {planned} planned rounds are charged, as the stop may tell something about the data: "
+        f"{remedy}, try it with a seed (a simulation costs nothing), then start a new run"
     )
     run_directory.write_json(where.private / STOPPED, {"round": chunk.end, "why": why})
     raise StoppedError(why)
@@ -322,13 +325,10 @@ def finish(job: Job, where: Run, ledger: Ledger, state: Tree, phase: int, done: 
         (where.public if job.plan.level.private else where.private) / "shared.npz", resident.one_run(state.shared)
     )
     numbers = backend.measure(job, phase, state, everybody=True)
-    run_directory.write_json(
-        where.private / "clients.json",
-        [
-            {"client": name, **{key: values[:, k].tolist() for key, values in numbers.items()}}
-            for k, name in enumerate(job.ids)
-        ],
-    )
+    clients = measured(numbers["error"]).tolist()
+    rows = [{"client": job.ids[k], **{key: values[:, k].tolist() for key, values in numbers.items()}} for k in clients]
+    if rows:
+        run_directory.write_json(where.private / "clients.json", rows)
     data = job.federations[0]
     private = (data.scaling_is_private or account.level.server_pays) and not data.guesses
     program = [check.program for check in job.checks]

@@ -55,7 +55,7 @@ SOMETIMES = ("tasks_per_person", "person", "strength_learned", "epsilon_if_parti
 
 
 class Metrics(TypedDict):
-    """What was measured after some rounds, as means over seeds."""
+    """What was measured after some rounds, as means over seeds; the round alone, where no client has test rows."""
 
     round: int
     loss: float
@@ -147,7 +147,9 @@ class Run:
 
     def metrics(self) -> list[Metrics]:
         """Errors on test rows after some rounds: private."""
-        return run_files.read_json_lines(self.private / "metrics.jsonl", Metrics)
+        return run_files.read_json_lines(
+            self.private / "metrics.jsonl", Metrics, ("loss", "error", "worst_decile_error")
+        )
 
     def clients(self) -> list[ClientResult]:
         """Losses and errors of every client at the end, one of each per seed: private."""

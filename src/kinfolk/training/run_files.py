@@ -54,14 +54,15 @@ def read_json(path: Path, kind: Any, optional: Collection[str] = ()) -> Any:
     return _formed(path, read_text(path), kind, optional=optional)
 
 
-def read_json_lines(path: Path, kind: Any) -> list[Any]:
+def read_json_lines(path: Path, kind: Any, optional: Collection[str] = ()) -> list[Any]:
     """A file with one JSON record a line; none, where it is not there.
 
-    `path`: the file. `kind`: a `TypedDict` that says what a record holds.
+    `path`: the file. `kind`: a `TypedDict` that says what a record holds. `optional`: keys that it may lack.
     """
     if not path.exists():
         return []
-    return [_formed(path, line, kind, f"line {n}: ") for n, line in enumerate(read_text(path).splitlines(), 1)]
+    lines = enumerate(read_text(path).splitlines(), 1)
+    return [_formed(path, line, kind, f"line {n}: ", optional) for n, line in lines]
 
 
 def _formed(path: Path, text: str, kind: Any, where: str = "", optional: Collection[str] = ()) -> Any:

@@ -12,6 +12,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +25,7 @@ from jax.core import Tracer
 
 from kinfolk import limits, trees
 from kinfolk.accounting import composition
+from kinfolk.algorithms.registry import REGISTRY
 from kinfolk.data.federation import Federation
 from kinfolk.engines.loop import Loop
 from kinfolk.engines.resident import State
@@ -132,6 +135,20 @@ class Simulation:
         self.job.account.require_metered(nothing, uses_of(state.inner), range(int(state.round)))
 
 
+def check_numbers(algorithm: Algorithm) -> None:
+    """Refuses numbers of an algorithm that are out of range, or, in one of one's own, that are none.
+
+    `algorithm`: a dataclass.
+    """
+    known = next((name for name, entry in REGISTRY.items() if entry.make is type(algorithm)), None)
+    for field in dataclasses.fields(algorithm) if dataclasses.is_dataclass(algorithm) else ():
+        value = getattr(algorithm, field.name)
+        if known and limits.is_number(value):
+            limits.checked(field.name, value, known)
+        elif limits.is_number(value) and math.isnan(float(value)):
+            raise ConfigError(f"{field.name}={value} of {type(algorithm).__name__} must be a number")
+
+
 def simulate(
     data: Federation,
     method: str | Algorithm = "mean_regularized",
@@ -153,6 +170,8 @@ def simulate(
     named = isinstance(method, str)
     if not named and options:
         raise ConfigError("options are for a method by name: an algorithm of one's own has its numbers already")
+    if not isinstance(method, str):
+        check_numbers(method)
     phase = Phase(method if isinstance(method, str) else type(method).__name__, rounds, dict(options or {}))
     choice = model if isinstance(model, ModelChoice) else ModelChoice(MODELS[data.outcome])
     experiment = Experiment(seed=0, model=choice, training=training or Training(), privacy=level, phases=(phase,))

@@ -38,6 +38,7 @@ from kinfolk.theory.mean_estimation import Problem
 from kinfolk.toml import ConfigError
 from kinfolk.training.build import as_sweep, build_algorithm
 from kinfolk.training.charges import uses_of
+from kinfolk.training.evaluate import summary
 from kinfolk.training.experiment import Experiment, Phase
 from kinfolk.training.prepare import Job, prepare
 from kinfolk.types import Algorithm, Model, Params, Rows, Tree
@@ -225,7 +226,8 @@ def trained(job: Job, algorithm: Algorithm, key: Array) -> tuple[Tree, float]:
     before, end = uses_of(states), jnp.int32(job.experiment.rounds)
     states = resident.run_rounds(job.plan, algorithms, as_sweep(job.terms), job.clients, states, jnp.int32(0), end)
     job.account.require_metered(before, uses_of(states), range(job.experiment.rounds))
-    error = float(np.asarray(resident.errors(job.plan, algorithms, job.tests, states)["error"]).mean())
+    numbers = resident.errors(job.plan, algorithms, job.tests, states)
+    error = summary({name: np.asarray(values)[0] for name, values in numbers.items()}).get("error", math.nan)
     state = resident.one_run(states)
     return jax.vmap(lambda personal: algorithm.model(state.shared, personal))(state.personal), error
 

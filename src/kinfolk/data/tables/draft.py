@@ -8,7 +8,7 @@ from dataclasses import replace
 from kinfolk.data.federation import DataError
 from kinfolk.data.tables import guess
 from kinfolk.data.tables.read import TableFile, client_ids, require_column
-from kinfolk.data.tables.schema import Column, Schema
+from kinfolk.data.tables.schema import Column, Schema, shortened
 
 NO_COLUMNS: Mapping[str, Column] = {}
 
@@ -26,14 +26,15 @@ def draft(
     present = [(file, dict.fromkeys(file.frame.columns)) for file in files]
     names = dict.fromkeys(name for _, own in present for name in own)
     goal = guess.Guess(declared[target]) if target in declared else guess.target(target, files)
-    columns = []
+    columns: list[Column] = []
+    absent: dict[str, list[str]] = {}
     for name in names:
         if name in (target, client):
             continue
         holding = [file for file, own in present if name in own]
         lacking = [file.path.name for file, own in present if name not in own]
         if lacking:
-            notes.append(f"column {name!r} is not in {', '.join(lacking)}: it counts as missing there")
+            absent.setdefault(", ".join(lacking), []).append(name)
         found = guess.Guess(declared[name]) if name in declared else guess.feature(name, holding)
         notes += found.notes
         if found.column is None:
@@ -41,6 +42,8 @@ def draft(
         columns.append(replace(found.column, missing="indicate") if lacking and name not in declared else found.column)
         if not lacking and _is_copy(name, target, files):
             notes.append(f"column {name!r} says the same as the target in every row: if it is a copy, take it out")
+    for where, lacking in absent.items():
+        notes.append(f"not in {where}, and missing there: column {shortened(lacking)}")
     if not columns:
         raise DataError(
             "the tables have no column to predict from besides the target and the client: " + "; ".join(notes[:5])

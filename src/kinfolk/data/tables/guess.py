@@ -245,10 +245,15 @@ def _differing(found: Words) -> str:
 def _other_labels(name: str, found: Words) -> tuple[str, ...]:
     """A message about files with other labels than the first."""
     apart = _differing(found)
-    if not apart:
-        return ()
-    says = f"{apart}: if they mean the same, {SAME_WORDS}; until then there are {len(found.values)} classes"
-    return (f"target {name!r}: {says}",)
+    if apart:
+        says = f"{apart}: if they mean the same, {SAME_WORDS}; until then there are {len(found.values)} classes"
+        return (f"target {name!r}: {says}",)
+    folded = [(where, {value.casefold() for value in counts}) for where, counts in found.files if counts]
+    more = [(where, own - folded[0][1]) for where, own in folded if own - folded[0][1]]
+    return tuple(
+        f"target {name!r}: {where} also has {shortened(sorted(own), 5)}, which {folded[0][0]} has not"
+        for where, own in more[:5]
+    )
 
 
 def _of_numbers(name: str, files: Sequence[TableFile], missing: str) -> Guess:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MISSING = GAPS
 """What stands for a missing value."""
+LONGEST_NAME = 200
+"""Characters of a column's name: longer ones are text that slipped into the first line."""
 ENDINGS = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -134,6 +136,11 @@ def as_written(file: TableFile) -> pl.DataFrame:
 def _with_rows(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
     if not frame.height:
         raise DataError(f"{path.name} has no rows below its line of names")
+    longest = max(frame.columns, key=len)
+    if len(longest) > LONGEST_NAME:
+        raise DataError(
+            f"{path.name}: column {clipped(longest)!r} has a name of more than {LONGEST_NAME} characters: shorten it"
+        )
     return frame
 
 

@@ -16,8 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kinfolk.data.tables.read import LONGEST_NAME
 from kinfolk.data.tables.schema import Column, Schema, SchemaError, nearest, shortened
 from kinfolk.data.tables.words import GAPS, NO, YES
+from kinfolk.toml import shown
 
 OURS = "kinfolk"
 """The property under which a written file keeps what Table Schema has no word for."""
@@ -65,16 +67,18 @@ def read_fields(value: Mapping[str, Any]) -> Codebook:
     for number, field in enumerate(value["fields"]):
         if not isinstance(field, dict) or not isinstance(field.get("name"), str):
             raise SchemaError(f"fields[{number}] has no name: give each field one")
+        if len(field["name"]) > LONGEST_NAME:
+            raise SchemaError(f"fields[{number}] has a name of more than {LONGEST_NAME} characters: shorten it")
         found = _column(field)
         if isinstance(found, Column):
             columns[found.name] = replace(found, **ours.get("columns", {}).get(found.name, {}))
         else:
             left[field["name"]] = found
-    gaps = [gap for gap in value.get("missingValues", []) if gap not in GAPS]
+    gaps = [gap for gap in _list(value, "missingValues") if gap not in GAPS]
     if gaps:
         notes.append(f"missingValues {shortened(gaps)} are not read as gaps: empty the cells, or write NA in them")
     if value.get("primaryKey") and not (ours.get("row") or ours.get("person")):
-        notes.append(f"primaryKey={value['primaryKey']!r}: as row = or person = in the schema, accounts follow it")
+        notes.append(f"primaryKey={shown(value['primaryKey'])}: as row = or person = in the schema, accounts follow it")
     own = {key: ours.get(key) for key in ("target", "client", "name", "row", "person")}
     return Codebook(columns, left, tuple(notes), **own)
 
@@ -82,17 +86,24 @@ def read_fields(value: Mapping[str, Any]) -> Codebook:
 def _column(field: Mapping[str, Any]) -> Column | str:
     """One field as a column; a text says what is left open."""
     name, kind, limits = field["name"], field.get("type", "string"), field.get("constraints", {})
-    values = [entry["value"] if isinstance(entry, dict) else entry for entry in field.get("categories", [])]
-    values = values or limits.get("enum", [])
+    values = [entry["value"] if isinstance(entry, dict) else entry for entry in _list(field, "categories")]
+    values = values or _list(limits, "enum")
     if kind == "boolean":
-        return Column(name, "yes_no", values=_words(field.get("falseValues", []), field.get("trueValues", [])))
+        return Column(name, "yes_no", values=_words(_list(field, "falseValues"), _list(field, "trueValues")))
     if len(values) > 1:
         return Column(name, "category", values=tuple(_text(entry) for entry in values))
     if kind in ("number", "integer", "year"):
         if "minimum" in limits and "maximum" in limits:
             return Column(name, low=float(limits["minimum"]), high=float(limits["maximum"]))
         return "has no minimum and maximum"
-    return f"is of type {kind!r} without a list of values (enum)"
+    return f"is of type {shown(kind)} without a list of values (enum)"
+
+
+def _list(record: Mapping[str, Any], key: str) -> list[Any]:
+    found = record.get(key, [])
+    if not isinstance(found, list):
+        raise SchemaError(f"{key}={shown(found)} should be a list: write it in brackets")
+    return found
 
 
 def _words(no: Sequence[str], yes: Sequence[str]) -> tuple[str, ...]:
