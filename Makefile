@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: run test test-all check format docs bench lock clean
+.PHONY: run test test-all newest-flower check format docs bench lock clean
 
 run: $(READY)
 	$(BIN)/kinfolk compare
@@ -23,6 +23,16 @@ test-all: $(READY)
 	$(QUICKLY) $(PYTEST) -n 2 --dist loadfile -m "not alone and not computed"
 	$(PYTEST) -n 2 --dist load -m "computed and not alone"
 	$(QUICKLY) $(PYTEST) -m alone
+
+# The federation's tests against the newest Flower, in an environment of its own: says what an upgrade would break.
+newest-flower: $(READY)
+	rm -rf .venv-flower && $(PYTHON) -m venv .venv-flower
+	.venv-flower/bin/pip install --quiet --disable-pip-version-check --upgrade flwr
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib")); print("$(CURDIR)/src")' \
+		> $$(.venv-flower/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/kinfolk.pth
+	.venv-flower/bin/python -c 'from importlib.metadata import version; print("Flower", version("flwr"))'
+	$(QUICKLY) .venv-flower/bin/python -m pytest -q tests/deploy/test_flower_api.py tests/deploy/test_superlink_guard.py \
+		tests/deploy/test_carriers.py tests/deploy/test_parity_processes.py tests/deploy/test_flower_processes.py
 
 check: $(READY)
 	$(BIN)/ruff format --check
@@ -54,4 +64,4 @@ $(READY): requirements.lock pyproject.toml
 	@touch $(READY)
 
 clean:
-	rm -rf .venv .jax_cache runs site .pytest_cache .ruff_cache
+	rm -rf .venv .venv-flower .jax_cache runs site .pytest_cache .ruff_cache

@@ -157,7 +157,7 @@ def test_a_line_that_was_cut_is_taken_up_again(server: Guarded, monkeypatch: pyt
     with pytest.raises(Ended):
         serve(line, answer, troubles.append)
     assert answers == [b"question", b"question"]
-    assert troubles == ["cut; trying again", "connected"]
+    assert troubles == ["connected", "cut; trying again", "connected", "cut; trying again", "connected"]
 
 
 def test_a_silo_is_heard_of_while_it_computes(server: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,19 +115,22 @@ def serve(line: Line, answer: Callable[[bytes], bytes], say: Callable[[str], Non
     done, trouble, tries, connected = ("", b""), "", 0, False
     while True:
         try:
+            if not connected:
+                line.beat()  # a visit may take a while; whether there is a line is said at once
+                say("connected")
+            connected, trouble = True, ""
             question = line.visit(*done)
         except LineError as error:
+            connected = False
             if str(error) != trouble:
-                trouble, connected = str(error), False
+                trouble = str(error)
                 say(f"{trouble}; trying again")
             time.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
             tries += 1
             if tries > 2:  # nobody may want it any more; whoever does asks again, and gets it again
                 done = ("", b"")
             continue
-        if not connected:
-            say("connected")
-        trouble, tries, connected = "", 0, True
+        tries = 0
         done = ("", b"") if question is None else (question.name, answer(question.body))
 
 
