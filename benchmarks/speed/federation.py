@@ -1,12 +1,12 @@
 """What a real federation costs per round, beside the same rounds in simulation.
 
-    python -m benchmarks.speed.federation [--silos 4] [--rounds 10] [--features 8] [--supernode] [--in-process] [--json]
+    python -m benchmarks.speed.federation [--silos 4] [--rounds 10] [--hidden 0] [--supernode] [--in-process] [--json]
 
 Three ways to the same result, at example level with test keys: the resident engine; a coordinator and workers in one
 process with serialised messages; and (unless --in-process) separate processes over Flower, TLS and node keys on, one
 process for each silo, forked from one that has all imports behind it. `--supernode` adds a fourth: three processes for
 each silo, with Flower's own SuperNode and the relay. Needs `kinfolk[flower]`. `--silos 50 --rounds 10` is the large
-case in silos, `--silos 10 --features 1700000` in weights.
+case in silos; `--silos 10 --rounds 3 --hidden 1300` has large messages, 1.7 million weights of two hidden layers.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 from kinfolk.training.prepare import prepare
 from kinfolk.types import Rows
 
+FEATURES = tuple(f"feature{k}" for k in range(8))
 PORT = 9292
 AT_ONCE = 3
 """Silos that start at the same time, once the first one has compiled."""
@@ -55,23 +56,22 @@ SHARED_CACHE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTE
 """Silos of one machine run the same program: the first one compiles it for all."""
 
 
-def study_of(silos: int, rounds: int, features: int = 8) -> tuple[Study, Federation]:
+def study_of(silos: int, rounds: int, hidden: int = 0) -> tuple[Study, Federation]:
     """Silos of 200 rows and a private logistic regression each."""
     generator = np.random.default_rng(0)
     names = tuple(f"silo{k:02d}" for k in range(silos))
-    columns = tuple(f"feature{k}" for k in range(features))
-    x = generator.uniform(-1, 1, (200 * silos, features)).astype(np.float32)
-    y = (x @ generator.normal(size=features) > 0).astype(np.int32)
+    x = generator.uniform(-1, 1, (200 * silos, len(FEATURES))).astype(np.float32)
+    y = (x @ generator.normal(size=len(FEATURES)) > 0).astype(np.int32)
     federation = from_rows(x, y, np.repeat(names, 200), test_fraction=0.0, outcome="binary")
     experiment = Experiment(
         name="benchmark",
         seed=0,
-        model=ModelChoice("logistic"),
+        model=ModelChoice("mlp", (hidden, hidden)) if hidden else ModelChoice("logistic"),
         training=Training(batch_size=32),
         privacy=PrivacyLevel(Level.EXAMPLE, noise_multiplier=2.0, delta=1e-4),
         phases=(Phase("mean_regularized", rounds),),
     )
-    return Study(Roster("benchmark", federation.ids, columns), experiment), federation
+    return Study(Roster("benchmark", federation.ids, FEATURES), experiment), federation
 
 
 def cpu() -> float:
@@ -118,8 +118,7 @@ def over_flower(
     study: Study, federation: Federation, folder: Path, supernode: bool = False
 ) -> tuple[Any, dict[str, float]]:
     """Times of rounds as the server saw them; CPU seconds of everything, starting included."""
-    features = study.roster.features
-    bounds = dict.fromkeys(features, (-1.0, 1.0))
+    bounds = dict.fromkeys(FEATURES, (-1.0, 1.0))
     policies = [
         policy_for(study, name, data=Columns("data.csv", name, TARGET, dict(bounds)), answer_every=0.0)
         for name in study.roster.clients
@@ -129,7 +128,7 @@ def over_flower(
     for slot, name in enumerate(study.roster.clients):
         table = np.column_stack([federation.train.x[slot], federation.train.y[slot]])
         path = home / "silos" / name / "data.csv"
-        np.savetxt(path, table, delimiter=",", header=",".join((*features, TARGET)), comments="")
+        np.savetxt(path, table, delimiter=",", header=",".join((*FEATURES, TARGET)), comments="")
     began, silos, used = time.monotonic(), [], np.zeros(2)
     words = ["deploy", "server", home / "server", "--port", PORT, "--wait-seconds", 550]
     program = [sys.executable, "-c", "from kinfolk.cli.main import main; main()", *map(str, words)]
@@ -245,12 +244,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--silos", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--features", type=int, default=8)
+    parser.add_argument("--hidden", type=int, default=0, help="width of two hidden layers; 0: logistic regression")
     parser.add_argument("--supernode", action="store_true", help="with Flower's own SuperNode, too")
     parser.add_argument("--in-process", action="store_true", help="leave Flower out")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    study, federation = study_of(arguments.silos, arguments.rounds, arguments.features)
+    study, federation = study_of(arguments.silos, arguments.rounds, arguments.hidden)
     ways: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="kf") as name:
         expected, ways["simulation"] = simulated(study, federation)

@@ -63,13 +63,9 @@ def run_silo(folder: Path, address: str) -> None:
     """The worker and its line in this process, until it is stopped."""
     with ready(folder) as worker:
 
-        begins = iter([True])
-
         def answer(request: bytes) -> bytes:
             began = time.monotonic()
             answer = worker.answer(request)
-            if next(begins, False):
-                give_back_memory()  # the first round has compiled what was left
             wait_for_next(began, worker.program.policy.answer_every)
             return answer
 
