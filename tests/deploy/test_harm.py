@@ -63,31 +63,27 @@ def killed(home: Any, name: str, when: str) -> Iterator[None]:
 def test_kills_of_ten_kinds_change_no_result_and_are_all_paid_for(tmp_path: Path) -> None:
     study, federation, chance = study_of(rounds=ROUNDS), federation_of(), random.Random(5)
     programs = [prepare_silo(study, policy_of(study, n), rows_of(federation, k)) for k, n in enumerate(CLIENTS)]
-    turns = ROUNDS * len(CLIENTS)
     kills = [(*chance.choice(PLACES), chance.choice(("before", "after"))) for _ in range(KILLS)]
-    plan = Counter(chance.randrange(turns) for _ in kills)
+    plan = Counter((chance.randrange(len(CLIENTS)), chance.randrange(ROUNDS)) for _ in kills)
     lost: Counter[tuple[int, int]] = Counter()
     with Coordinator(study, tmp_path / "server", test_keys=True) as server:
-        for turn in range(turns):
-            number, slot = divmod(turn, len(CLIENTS))
-            if slot == 0:
-                ask, answers = server.ask(), dict[int, bytes]()
-            for _ in range(plan[turn]):
-                place = kills.pop()
-                with Worker(programs[slot], tmp_path / CLIENTS[slot]) as worker, killed(*place):
-                    with_note = place[1] == "_note"
-                    stored = silo_state.path_of(worker.folder / "runs" / server.run.name, number).exists()
-                    if stored and not with_note:
-                        assert worker.answer(ask.request) != REFUSAL  # it is only sent again
-                    else:
-                        with pytest.raises(KilledError):
-                            worker.answer(ask.request)
-                        lost[slot, number] += place[1:] in PAID
-            with Worker(programs[slot], tmp_path / CLIENTS[slot]) as worker:
-                answers[slot] = worker.answer(ask.request)
-                assert worker.answer(ask.request) == answers[slot] != REFUSAL
-            if slot == len(CLIENTS) - 1:
-                server.take(ask, answers)
+        for number in range(ROUNDS):
+            ask, answers = server.ask(), dict[int, bytes]()
+            for slot, name in enumerate(CLIENTS):
+                for _ in range(plan[slot, number]):
+                    place = kills.pop()
+                    with Worker(programs[slot], tmp_path / name) as worker, killed(*place):
+                        stored = silo_state.path_of(worker.folder / "runs" / server.run.name, number).exists()
+                        if stored and place[1] != "_note":
+                            assert worker.answer(ask.request) != REFUSAL  # it is only sent again
+                        else:
+                            with pytest.raises(KilledError):
+                                worker.answer(ask.request)
+                            lost[slot, number] += place[1:] in PAID
+                with Worker(programs[slot], tmp_path / name) as worker:
+                    answers[slot] = worker.answer(ask.request)
+                    assert worker.answer(ask.request) == answers[slot] != REFUSAL
+            server.take(ask, answers)
         found = server.shared
     assert not kills
     for slot, name in enumerate(CLIENTS):
