@@ -38,8 +38,15 @@ from tests.conformance.worlds import (
 every = pairs(CLOSELY, fast=QUICK)
 closely = pairs(CLOSELY, fast=[CORE])
 private = pairs(PRIVATE, fast=[CORE])
-RELEASED = [CORE, ("ifca", "example"), ("fedavg", "client"), ("joint", "client"), ("covariance_regularized", "client")]
-"""Gradients, choices, sums, mixtures and second moments."""
+RELEASED = [
+    CORE,
+    ("few_releases", "example"),
+    ("ifca", "example"),
+    ("fedavg", "client"),
+    ("joint", "client"),
+    ("covariance_regularized", "client"),
+]
+"""Gradients, statistics, choices, sums, mixtures and second moments."""
 
 
 def leaves(state: object) -> list[np.ndarray]:
@@ -85,6 +92,7 @@ def test_same_seed_same_result_other_seed_other_result(name: str, level: str) ->
 def test_vectorised_equals_one_by_one(name: str, level: str) -> None:
     """Seeds, sweep points, client blocks and the round loop change nothing."""
     w = world(name, level)
+    rtol = 1e-3 if name == "few_releases" else 1e-5  # many turns of EM in float32
     points, seeds = 2, 3
     algorithms, terms = as_sweep(w.algorithm, points), as_sweep(w.terms, points)
     clients = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (seeds, *leaf.shape)), w.clients)
@@ -93,8 +101,8 @@ def test_vectorised_equals_one_by_one(name: str, level: str) -> None:
     states = resident.run_rounds(w.plan, algorithms, terms, clients, states, jnp.int32(0), jnp.int32(ROUNDS))
     for point in range(points):
         for seed in range(seeds):
-            assert_close(trees.row(states, (point, seed)), w.run(seed=seed))
-    assert_close(world(name, level, blocks=1).run(), w.run())
+            assert_close(trees.row(states, (point, seed)), w.run(seed=seed), rtol)
+    assert_close(world(name, level, blocks=1).run(), w.run(), rtol)
 
 
 @every

@@ -45,7 +45,9 @@ def quick_level(name: str) -> str:
     return next(level for level in ("client", "example", "none") if level in REGISTRY[name].levels)
 
 
-QUICK = [CORE, *((name, quick_level(name)) for name in REGISTRY), (OTHER_PULL, "client")]
+HEAVY = ("few_releases",)
+"""Methods whose round takes long to compile; they are left to the full run."""
+QUICK = [CORE, *((name, quick_level(name)) for name in REGISTRY if name not in HEAVY), (OTHER_PULL, "client")]
 """One pair of each algorithm, and the core: tests that share one compiled round look at these in the fast run."""
 
 
@@ -95,7 +97,7 @@ def world(name: str, level: str, *, blocks: int = 2, cohort: float | None = None
     clients, _, widths, most = lay_out([federation], batch_size=BATCH, epochs=1, most_blocks=blocks)
     sizes = federation.train.sizes
     most_uses = {"gradient": ROUNDS * max(most), "choice": ROUNDS, "update": ROUNDS, "mixture": 0}
-    most_uses |= {"second_moment": 0, "squares": 0}
+    most_uses |= {"second_moment": 0, "squares": 0, "statistic": ROUNDS}
     uses = {kind: np.full(len(sizes), count) for kind, count in most_uses.items()}
     terms = terms_for(tiny_level(level, cohort), Population(federation.ids, sizes, BATCH), uses)
     terms = jax.tree.map(jnp.asarray, terms)

@@ -16,13 +16,14 @@ from jax import Array
 
 from kinfolk.accounting import composition, noise_for_budget
 from kinfolk.accounting.noise_for_budget import Case
-from kinfolk.privacy import choice, clipping, moments
+from kinfolk.privacy import choice, clipping, moments, statistics
 from kinfolk.privacy.choice import PROPOSALS, SCORE_STEPS, NoisyMin
 from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.privacy.mechanisms import AdaptiveSum, GaussianSum, LaplaceSum, Sampling
 from kinfolk.privacy.release import Cost, Meter, Tape, new_meter
 from kinfolk.verify.attack import Problem, attack
 from kinfolk.verify.attack_problems import DELTA, FAR
+from kinfolk.verify.statistics_attack import canary, queries
 
 ROWS = clipping.rows(lambda _, unit: unit)
 EPSILON, ONE = 2.0, jnp.float32(1)
@@ -53,12 +54,27 @@ def _votes() -> Array:
     return FAR * jnp.eye(2, dtype=jnp.float32)
 
 
+def _asked(place: int) -> clipping.Sum:
+    """The sum of what rows contribute to one of the queries of `few_releases`."""
+    query, what = queries(1)[place], statistics.bounded()
+    return clipping.Sum(
+        what.strategy,
+        lambda _, *rest: what.exact(query, *rest),
+        lambda _, *rest: what.clipped(query, *rest),
+        lambda _, *rest: what.on_grid(query, *rest),
+    )
+
+
 CASES: dict[str, Callable[[], Attacked]] = {
     "gaussian": lambda: Attacked(GaussianSum(ONE, _normal())),
     "gaussian, sampled": lambda: Attacked(GaussianSum(ONE, _normal(2, 0.5), Sampling(jnp.float32(0.5))), uses=2),
     "adaptive": lambda: Attacked(AdaptiveSum(ONE, _normal(), expected=jnp.float32(4)), width=4),
     "laplace": lambda: Attacked(LaplaceSum(ONE, jnp.float32(1 / EPSILON)), moments.squares(), WEIGHTED),
     "second moment": lambda: Attacked(GaussianSum(ONE, _normal()), moments.second_moments(), WEIGHTED, width=9),
+    "first look": lambda: Attacked(GaussianSum(ONE, _normal()), _asked(0), canary()[0], width=8),
+    "row moments": lambda: Attacked(GaussianSum(ONE, _normal()), _asked(1), canary()[0], width=6),
+    "residuals": lambda: Attacked(GaussianSum(ONE, _normal()), _asked(2), canary()[0], width=4),
+    "losses": lambda: Attacked(GaussianSum(ONE, _normal()), _asked(3), canary()[0]),
     "choice": lambda: Attacked(NoisyMin(ONE, ONE), lambda _, unit: unit, _votes(), width=2 * PROPOSED),
 }
 

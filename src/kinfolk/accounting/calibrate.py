@@ -17,7 +17,7 @@ from kinfolk.accounting.noise_schedules import check_noise, factors_of, grouped
 from kinfolk.privacy import correlated_noise
 from kinfolk.privacy.choice import ExactMin, NoisyMin
 from kinfolk.privacy.correlated_noise import CorrelatedSum
-from kinfolk.privacy.gates import CHOICE, GRADIENT
+from kinfolk.privacy.gates import CHOICE, GRADIENT, STATISTIC
 from kinfolk.privacy.levels import Budget, Level, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import (
     AdaptiveSum,
@@ -46,6 +46,8 @@ class Population:
     """Weights of the model."""
     shuffled: bool = False
     """Batches are parts of shuffled passes, where nobody pays for them."""
+    noise_factors: tuple[float, ...] = ()
+    """What the methods multiply noise by in each round (`schedules.noise_factors`); empty: the same in all."""
 
 
 def draft(privacy: PrivacyLevel) -> PrivacyLevel:
@@ -74,7 +76,7 @@ def terms_for(level: PrivacyLevel, who: Population, uses: Mapping[str, np.ndarra
     """
     by_round = {kind: np.atleast_2d(counted) for kind, counted in uses.items()}
     rounds = max((len(counted) for counted in by_round.values()), default=1)
-    work = Work(level, who, by_round, *factors_of(level, rounds))
+    work = Work(level, who, by_round, *factors_of(level, rounds, who.noise_factors))
     check_deltas(level, who.ids, who.sizes)
     if level.level.clients_pay:
         return _example_terms(work)
@@ -106,6 +108,12 @@ class Work:
         return np.array([coin_rate(batch_size / n) if batch_size else 1.0 for n in self.who.sizes])
 
     @property
+    def sums(self) -> np.ndarray:
+        """Noisy sums that each client makes at its data gate in every round: (rounds, clients)."""
+        made = [self.uses[kind] for kind in (GRADIENT, STATISTIC) if kind in self.uses]
+        return np.sum(np.broadcast_arrays(*made), axis=0)
+
+    @property
     def cohort_rate(self) -> float:
         """At which clients are taken into a round's cohort."""
         return coin_rate(self.level.cohort / self.clients) if self.level.cohort else 1.0
@@ -132,9 +140,11 @@ def _example_terms(work: Work) -> Terms:
     if who.shuffled:
         raise BudgetError("batches='shuffled' has no account at level='example': use batches='poisson'")
     chooser = _noisy_chooser(level, work.clients)
-    counts, rates = work.uses[GRADIENT].sum(axis=0), work.rates
+    counts, rates = work.sums.sum(axis=0), work.rates
     capacity, overflow = _places_for_examples(work, counts)
     if level.noise_bands > 1:
+        if np.any(work.uses.get(STATISTIC, 0)):
+            raise BudgetError("noise_bands above 1 goes with gradients, not with other sums: use noise_bands=1")
         size = who.batch_size
         periods = np.array([max(1, n // size) if size else 1 for n in who.sizes])
         data = _correlated(level, who.ids, who.sizes, periods, counts, work.uses[CHOICE])
@@ -295,7 +305,7 @@ def budget_of(level: PrivacyLevel, name: str, size: int) -> tuple[float | None, 
 def _noise_of_clients(work: Work, overflow: np.ndarray, choices: Sequence[composition.Charge]) -> np.ndarray:
     """Every client's noise multiplier, for the steps it takes and the choices that its budget pays for too."""
     level, who, rates = work.level, work.who, work.rates
-    counts = work.uses[GRADIENT].sum(axis=0)
+    counts = work.sums.sum(axis=0)
     noise = np.full(work.clients, level.noise_multiplier or 1.0)
     places, cases = [], []
     for k, name in enumerate(who.ids):
@@ -304,7 +314,7 @@ def _noise_of_clients(work: Work, overflow: np.ndarray, choices: Sequence[compos
             places.append(k)
             spilt = float(np.float32(overflow[k]))
             also = (choices[k],) if choices[k][1] else ()
-            factors = grouped(work.noise_factors, work.uses[GRADIENT][:, k])
+            factors = grouped(work.noise_factors, work.sums[:, k])
             steps, rate = int(counts[k]), float(rates[k])
             cases.append(Case(epsilon, delta, steps, rate, level.relation, spilt, also=also, factors=factors))
     noise[places] = noise_for_budget.noise_multipliers(cases)

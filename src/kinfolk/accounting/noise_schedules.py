@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -10,10 +12,15 @@ from kinfolk.limits import LARGEST_CLIP, LARGEST_NOISE_MULTIPLIER, SMALLEST_CLIP
 from kinfolk.privacy.levels import PrivacyLevel
 
 
-def factors_of(level: PrivacyLevel, rounds: int) -> tuple[np.ndarray, np.ndarray]:
-    """What noise and clip are multiplied by in each round, from the level's schedule."""
+def factors_of(level: PrivacyLevel, rounds: int, planned: Sequence[float] = ()) -> tuple[np.ndarray, np.ndarray]:
+    """What noise and clip are multiplied by in each round, from the level's schedule and what the method has planned.
+
+    `planned`: for at least so many rounds; empty: the same noise in all.
+    """
     number = np.arange(rounds)
     noise = (number + 1.0) ** -level.noise_power * level.noise_factor**number
+    if planned:
+        noise = noise * np.asarray(planned[:rounds])
     clips = level.clip * level.clip_factor**number
     if not (clips.min() >= SMALLEST_CLIP and clips.max() <= LARGEST_CLIP):
         raise BudgetError(

@@ -12,6 +12,7 @@ from kinfolk.algorithms.ditto import Ditto
 from kinfolk.algorithms.empirical_bayes import EmpiricalBayes
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.fedprox import FedProx
+from kinfolk.algorithms.few_releases import FewReleases
 from kinfolk.algorithms.fine_tune import FineTune
 from kinfolk.algorithms.ifca import Ifca
 from kinfolk.algorithms.joint import Joint
@@ -120,6 +121,13 @@ REGISTRY: dict[str, Entry] = {
             ("client", "none"),
         ),
         Entry(
+            "few_releases",
+            FewReleases,
+            "Seven releases instead of many gradients, for linear regression",
+            "kinfolk; personal weights by empirical Bayes from noisy moments and gradients",
+            ("example", "none"),
+        ),
+        Entry(
             "covariance_regularized",
             CovarianceRegularized,
             "Model-protected multi-task learning, with sound noise",
@@ -171,6 +179,14 @@ def _checked(method: str, name: str, value: object) -> object:
     start = limits.checked(name, value["start"], method)
     rest = {key: limits.checked(key, number) for key, number in value.items() if key != "start"}
     return {"start": start, **rest}
+
+
+def rounds_of(method: str) -> int | None:
+    """How many rounds a method takes where it says so itself; None: as many as one likes.
+
+    `method`: its name.
+    """
+    return getattr(REGISTRY[method].build(), "rounds", None) if method in REGISTRY else None
 
 
 def takes_steps(method: str) -> bool:

@@ -8,12 +8,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sized
 from dataclasses import dataclass
 
 import jax.numpy as jnp
 
 from kinfolk import trees
-from kinfolk.types import Value
+from kinfolk.types import Algorithm, Value
 
 
 @trees.register
@@ -41,3 +42,18 @@ def at(value: Value, number: Value) -> Value:
         return value
     turns = jnp.floor(jnp.asarray(number, jnp.float32) / value.every)
     return value.start * jnp.power(jnp.asarray(value.factor, jnp.float32), turns)
+
+
+def noise_factors(algorithms: Iterable[Algorithm], spans: Iterable[Sized]) -> tuple[float, ...]:
+    """What the methods of a run's phases multiply noise by in each round; empty where none of them says anything.
+
+    A method that wants more of the budget in some rounds than in others has `noise_factors(rounds)`. They are public,
+    fixed beforehand, and part of what noise is calibrated to and charged for.
+
+    `algorithms`: one per phase. `spans`: the rounds of each.
+    """
+    found: list[float] = []
+    for algorithm, span in zip(algorithms, spans, strict=True):
+        planned = getattr(algorithm, "noise_factors", None)
+        found += planned(len(span)) if planned else [1.0] * len(span)
+    return tuple(found) if any(factor != 1 for factor in found) else ()

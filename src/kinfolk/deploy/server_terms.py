@@ -12,6 +12,7 @@ from jax import Array
 
 from kinfolk.accounting.account import Account
 from kinfolk.accounting.calibrate import Population, Uses, calibrated
+from kinfolk.algorithms.schedules import noise_factors
 from kinfolk.deploy.study import Study
 from kinfolk.engines.release_counts import by_round
 from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
@@ -26,7 +27,8 @@ def server_account(study: Study, released: bool) -> Account:
     """The federation's account with the mechanism at the inbox; at other levels the server pays for nothing."""
     asked, names = study.experiment.privacy, study.roster.clients
     privacy = asked if asked.level.server_pays else PrivacyLevel(Level.NONE, cohort=asked.cohort)
-    who = Population(names, np.ones(len(names), int))
+    planned = noise_factors(study.algorithms, study.experiment.spans)
+    who = Population(names, np.ones(len(names), int), noise_factors=planned)
     terms, uses = calibrated(privacy, who, lambda draft: count_server_uses(study, _one(draft)))
     pays = privacy.level.server_pays
     parties, units = (privacy.level.parties(names), tuple(privacy.level.units(who.sizes))) if pays else ((), ())

@@ -13,6 +13,7 @@ from kinfolk import trees
 from kinfolk.accounting.account import Account
 from kinfolk.accounting.calibrate import Population, Uses, calibrated, check_deltas
 from kinfolk.accounting.members import ALONE, Source
+from kinfolk.algorithms.schedules import noise_factors
 from kinfolk.data.identity import Identity
 from kinfolk.deploy.policy import Policy, require_compatible
 from kinfolk.deploy.round_account import NOTHING_TO_CHECK, as_compiled, checked_phase, round_meter
@@ -124,7 +125,14 @@ def prepare_silo(study: Study, policy: Policy, rows: Rows, identity: Identity | 
     privacy = policy.privacy if policy.privacy.level.clients_pay else PrivacyLevel(Level.NONE)
     check_deltas(privacy, (policy.client,), np.array([size]))
     weights = trees.size(jax.eval_shape(study.model.init, study.key))
-    who = Population((policy.client,), np.array([size]), own.batch_size, weights, own.batches == "shuffled")
+    who = Population(
+        (policy.client,),
+        np.array([size]),
+        own.batch_size,
+        weights,
+        own.batches == "shuffled",
+        noise_factors(study.algorithms, study.experiment.spans),
+    )
     rounds = min(policy.rounds, study.experiment.rounds)
     terms, uses = calibrated(privacy, who, lambda draft: _count(study, policy, _one(draft).own, rounds, size))
     own_table = policy.data

@@ -15,14 +15,16 @@ from jax import Array
 from kinfolk import trees
 from kinfolk.closed_form import newton
 from kinfolk.models import error
-from kinfolk.privacy import clipping, moments
+from kinfolk.privacy import clipping, moments, statistics
 from kinfolk.privacy.choice import Chooser
 from kinfolk.privacy.mechanisms import Mechanism
 from kinfolk.privacy.release import Meter, PrivacyError
+from kinfolk.privacy.statistics import Query
 from kinfolk.types import Message, Model, Params, Rows, Tree, Value
 
 GRADIENT = "gradient"
 CHOICE = "choice"
+STATISTIC = "statistic"
 UPDATE = "update"
 MIXTURE = "mixture"
 SECOND_MOMENT = "second_moment"
@@ -65,6 +67,30 @@ class DataGate:
         total, meter = self._mechanism(GRADIENT, self._meter, what, params, units, self._rows.mask, active)
         expected = self._mechanism.sampling.rate * self.size
         return trees.scale(1 / expected, total), replace(self, _meter=meter)
+
+    def statistic(self, query: Query, active: Value = True) -> tuple[Array, DataGate]:
+        """The mean of a query's vectors over the rows: their sum divided by the *expected* number of rows.
+
+        A vector is at most 1 long; every coordinate of the mean has noise of deviation `relative_noise`.
+
+        `query`: what a row contributes (`privacy/statistics.py`); its numbers are public. `active`: whether it is
+        asked; if not, it is zeros and free.
+        """
+        units = (self._rows.x, self._rows.y)
+        what = statistics.bounded()
+        total, meter = self._mechanism(STATISTIC, self._meter, what, query, units, self._rows.mask, active)
+        expected = self._mechanism.sampling.rate * self.size
+        return total / (expected * self._unit), replace(self, _meter=meter)
+
+    @property
+    def _unit(self) -> Array:
+        """What one example can move a sum by; 1 where nothing is clipped."""
+        return jnp.float32(1) if self._mechanism.open else self.clip
+
+    @property
+    def relative_noise(self) -> Array:
+        """Standard deviation of the noise on each coordinate of a statistic; public, and 0 where there is none."""
+        return self.noise / self._unit
 
     def choose(self, candidates: Params, active: Value = True) -> tuple[Array, DataGate]:
         """The number of the candidate (along the leading axis) that fits this client's examples best, or nearly.

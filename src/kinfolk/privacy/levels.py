@@ -15,7 +15,7 @@ import numpy as np
 
 from kinfolk import limits, trees
 from kinfolk.privacy.choice import Chooser
-from kinfolk.privacy.gates import CHOICE, GRADIENT, MIXTURE, SECOND_MOMENT, SQUARES, UPDATE
+from kinfolk.privacy.gates import CHOICE, GRADIENT, MIXTURE, SECOND_MOMENT, SQUARES, STATISTIC, UPDATE
 from kinfolk.privacy.mechanisms import RELATIONS, Mechanism
 from kinfolk.types import Value
 
@@ -78,7 +78,7 @@ class Level(StrEnum):
     @property
     def data_kinds(self) -> tuple[str, ...]:
         """Kinds of release at a client's data gate."""
-        return (GRADIENT, CHOICE) if self.clients_pay else ()
+        return (GRADIENT, STATISTIC, CHOICE) if self.clients_pay else ()
 
     @property
     def inbox_kinds(self) -> tuple[str, ...]:

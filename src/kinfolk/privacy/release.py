@@ -145,7 +145,7 @@ def release(
     if tape and tape.mode == "record":
         index = jnp.where(active, uses, tape.values[kind].shape[0])
         flat = trees.flatten(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), released))[0]
-        written = tape.values[kind].at[index].set(flat, mode="drop")
+        written = tape.values[kind].at[index, : flat.size].set(flat, mode="drop")
         meter = replace(meter, tape=replace(tape, values={**tape.values, kind: written}))
     return released, replace(meter, uses={**meter.uses, kind: after})
 

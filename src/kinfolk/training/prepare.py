@@ -17,6 +17,7 @@ from kinfolk.accounting.account import Account
 from kinfolk.accounting.calibrate import Population, Uses, calibrated
 from kinfolk.accounting.members import Source
 from kinfolk.algorithms.registry import REGISTRY, resolve
+from kinfolk.algorithms.schedules import noise_factors
 from kinfolk.batching import loop_lengths
 from kinfolk.data.federation import Federation
 from kinfolk.engines import streaming
@@ -124,6 +125,7 @@ def prepare(
         training.batch_size,
         trees.size(jax.eval_shape(model.init, jax.random.key(0))),
         training.batches == "shuffled",
+        noise_factors(algorithms, experiment.spans),
     )
 
     def count(draft: Terms) -> Uses:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from kinfolk import limits
-from kinfolk.algorithms.registry import REGISTRY, takes_steps
+from kinfolk.algorithms.registry import REGISTRY, rounds_of, takes_steps
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import Federation
 from kinfolk.data.registry import load_data
@@ -197,7 +197,8 @@ def _work(method: str, given: Given, usual: Settings, strength: float | None) ->
     elif given.relation is not None:
         options["relation"] = given.relation
     batch_size = usual.batch_size if given.batch_size is None else given.batch_size or None
-    return Training(batch_size), Phase(method, usual.rounds if given.rounds is None else given.rounds, options)
+    rounds = given.rounds or rounds_of(method) or usual.rounds
+    return Training(batch_size), Phase(method, rounds, options)
 
 
 def _inputs(federation: Federation) -> float:

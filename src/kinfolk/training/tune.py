@@ -30,7 +30,7 @@ from kinfolk.data.registry import load_data
 from kinfolk.engines import resident
 from kinfolk.limits import LARGEST_NOISE_MULTIPLIER
 from kinfolk.privacy import clipping
-from kinfolk.privacy.gates import CHOICE, GRADIENT
+from kinfolk.privacy.gates import CHOICE, GRADIENT, STATISTIC
 from kinfolk.privacy.mechanisms import Cost, GaussianSum, Sampling
 from kinfolk.privacy.release import PrivacyError, new_meter
 from kinfolk.theory import tuning as theory
@@ -108,6 +108,8 @@ def tune(experiment: Experiment, tuning: Tuning, data: Federation | None = None)
     job.require_checked()
     if job.account.uses[CHOICE].any():
         raise ConfigError(f"{phase.method} makes private choices, which tune does not pay for yet: use another method")
+    if job.account.uses[STATISTIC].any():
+        raise ConfigError(f"{phase.method} has nothing to tune: use it as it is, or tune another method")
     job, scorer, epsilons = calibrated(job, tuning)
     generator = np.random.default_rng([experiment.seed, 1])
     count = theory.draw_trials(generator, mean=tuning.trials, shape=tuning.shape)

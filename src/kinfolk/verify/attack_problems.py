@@ -20,8 +20,9 @@ from kinfolk import models, trees
 from kinfolk.accounting import composition, noise_for_budget
 from kinfolk.accounting.calibrate import Population, terms_for
 from kinfolk.accounting.composition import Charge
-from kinfolk.accounting.noise_for_budget import Case
+from kinfolk.accounting.noise_for_budget import Case, times
 from kinfolk.algorithms import REGISTRY
+from kinfolk.algorithms.schedules import noise_factors
 from kinfolk.data.federation import ClientData, Federation
 from kinfolk.engines import resident
 from kinfolk.engines.layout import lay_out
@@ -34,7 +35,7 @@ from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import Cost, GaussianSum
 from kinfolk.privacy.release import new_meter
 from kinfolk.types import Algorithm, Tree, Value
-from kinfolk.verify import covariance_attack
+from kinfolk.verify import covariance_attack, statistics_attack
 from kinfolk.verify.attack import Problem, Rule
 from kinfolk.verify.covariance_mechanisms import SECOND_MOMENT, SymmetricGaussian, WishartAsPublished
 
@@ -114,17 +115,27 @@ def set_up(algorithm: Algorithm, privacy: PrivacyLevel, *, batch_size: int | Non
     clients, _, widths, most_steps = lay_out([data], batch_size=batch_size, epochs=1, most_blocks=1)
     clients = trees.row(clients, 0)
     plan = Plan(models.linear(FEATURES), level, widths, most_steps)
-    who = Population(data.ids, data.train.sizes, batch_size, weights_count=FEATURES + 1)
+    planned = noise_factors([algorithm], [range(ROUNDS)])
+    who = Population(data.ids, data.train.sizes, batch_size, weights_count=FEATURES + 1, noise_factors=planned)
     nothing = {kind: np.zeros(CLIENTS, int) for kind in (*level.data_kinds, *level.inbox_kinds)}
     draft = terms_for(replace(privacy, epsilon=None, noise_multiplier=1.0), who, nothing)
     counted = count_uses(plan, ZeroOut(algorithm, jnp.float32(1)), draft, clients, range(ROUNDS))
-    totals = {kind: part.sum(axis=0) for kind, part in counted.items()}
     terms = terms_for(privacy, who, {**nothing, **counted})
-    charges = tuple(
-        (_cost(terms, level, kind), int(uses[-1 if len(uses) == 1 else TARGET])) for kind, uses in totals.items()
-    )
+    charges = tuple(charge for kind, uses in counted.items() for charge in _charges(terms, level, kind, uses))
     terms = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), terms)
     return Game(plan, algorithm, terms, clients, tuple(charge for charge in charges if charge[1]))
+
+
+def _charges(terms: Terms, level: str, kind: str, uses: np.ndarray) -> list[Charge]:
+    """What the target pays for its releases of a kind (rounds x parties), at each round's own noise."""
+    cost, column = _cost(terms, level, kind), uses[:, -1 if uses.shape[1] == 1 else TARGET]
+    if kind == CHOICE:
+        return [(cost, int(column.sum()))]
+    factors = np.take(np.asarray(terms.noise_factors), np.arange(len(column)), mode="clip")
+    return [
+        (replace(cost, noise_multiplier=times(cost.noise_multiplier, factor)), int(column[factors == factor].sum()))
+        for factor in dict.fromkeys(factors.tolist())
+    ]
 
 
 def _cost(terms: Terms, level: str, kind: str) -> Cost:
@@ -306,6 +317,7 @@ MECHANISMS: dict[str, Callable[..., Problem]] = {
     "gaussian_sum": gaussian_sum,
     "laplace_squares": covariance_attack.laplace_squares,
     "private_choice": private_choice,
+    "row_statistics": statistics_attack.row_statistics,
     "symmetric_gaussian": symmetric_gaussian,
     "wishart_as_published": wishart_as_published,
 }
@@ -330,4 +342,5 @@ def all_problems() -> list[Problem]:
         *mechanisms,
         covariance_attack.laplace_squares(),
         covariance_attack.covariance_outputs(),
+        statistics_attack.row_statistics(),
     ]

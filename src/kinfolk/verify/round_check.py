@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kinfolk.privacy.gates import CHOICE, GRADIENT, MIXTURE, SECOND_MOMENT, SQUARES
+from kinfolk.privacy.gates import CHOICE, GRADIENT, MIXTURE, SECOND_MOMENT, SQUARES, STATISTIC
 from kinfolk.privacy.levels import Terms
 from kinfolk.privacy.mechanisms import AdaptiveSum
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
@@ -102,14 +102,15 @@ def check_round(
     kept = CLEAN if "personal" in clean else MARKED
     shapes: Tree = Client(personal, rows, own, terms.own, real, number)  # type: ignore[arg-type]
     arguments = (algorithm, shared, shapes, number)
-    at_gate = (For(TERMS, (GRADIENT,)), For(TERMS, (CHOICE,)))
+    at_gate = (For(TERMS, (GRADIENT, STATISTIC)), For(TERMS, (CHOICE,)))
     marks: Tree = Client(kept, ROWS, own_marks, at_gate, CLEAN, CLEAN)  # type: ignore[arg-type]
     labels = (CLEAN, CLEAN, marks, CLEAN)
     round_of_client = partial(client_round, spec)
 
     def usual(kind: str, public: Tree, client: Client, number: Tree) -> Tree:
         gate = data_gate(spec, client, number)
-        return gate.choose(public)[0] if kind == CHOICE else gate.gradient(public)[0]
+        asked = {CHOICE: gate.choose, STATISTIC: gate.statistic}.get(kind, gate.gradient)
+        return asked(public)[0]
 
     reports += _check_outcome(spec, algorithm, (shared, personal), kept)
     client = check(round_of_client, arguments, labels)
