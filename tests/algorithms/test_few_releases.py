@@ -67,8 +67,8 @@ def test_a_histogram_shows_where_targets_lie_through_noise_that_hides_their_mean
 
 def exact_moments(x: np.ndarray) -> Moments:
     products, mean = np.einsum("kni,knj->kij", x, x) / x.shape[1], x.mean(axis=1)
-    little = np.full(len(x), 1e-6, np.float32)
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), Moments(products, mean, little, little))
+    little = np.full(len(x), 1e-6)
+    return Moments(*(jnp.asarray(leaf, jnp.float32) for leaf in (products, mean, little, little)))
 
 
 def test_without_noise_shapes_and_weights_are_those_of_least_squares() -> None:
@@ -90,8 +90,8 @@ def test_without_noise_shapes_and_weights_are_those_of_least_squares() -> None:
     count = np.full(clients, rows)
     least = np.stack([np.linalg.lstsq(z[k], y[k], rcond=None)[0] for k in range(clients)])
     missed = np.square(y - np.einsum("kni,ki->kn", z, least)).mean(axis=1)
-    evidence = Evidence(curvature, target, zeros + 1e-8, count, least, missed, 0 * count)
-    evidence = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), evidence)
+    shown = (curvature, target, zeros + 1e-8, count, least, missed, 0 * count)
+    evidence = Evidence(*(jnp.asarray(leaf, jnp.float32) for leaf in shown))
     prior = jax.jit(linear_posterior.fitted)(evidence, linear_posterior.first_prior(size))
     weights, _ = jax.vmap(linear_posterior.posterior, in_axes=(0, None))(evidence, prior)
     np.testing.assert_allclose(weights, least, atol=0.05)

@@ -70,7 +70,7 @@ def test_one_row_moves_a_sum_by_at_most_the_clip(name: str, values: np.ndarray, 
     both = np.asarray(CLIPPED[name](of(values), f(1, 1, 0, 0), clip), float)
     assert np.isfinite(own).all()
     assert max(np.linalg.norm(one) for one in own) <= clip * (1 + 1e-5)
-    np.testing.assert_allclose(both, own[0] + own[1], atol=1e-4 * clip)
+    np.testing.assert_allclose(both, own[0] + own[1], atol=1e-4 * float(clip))
     replaced = float(clip) * distance(Cost("gaussian", 1.0, relation="replace_one"))
     assert np.linalg.norm(own[0] - own[1]) <= replaced * (1 + 1e-5)
     for weight in np.eye(COUNT):
