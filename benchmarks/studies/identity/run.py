@@ -50,6 +50,8 @@ class Released:
     """In how many clients one person may be."""
     party: str = ""
     """What a study calls the one client there is."""
+    known: bool = True
+    """Whether rows have an identity column."""
     files: str = "graz-lyon"
     """What its files are called: the data set's name, in the days when nobody was asked for one."""
 
@@ -78,6 +80,10 @@ CASES: dict[str, tuple[Released, Released]] = {
         FIRST,
         replace(FIRST, clients=tuple((f" {name.upper()}", rows) for name, rows in FIRST.clients)),
     ),
+    "one column fewer, another target, a rescaled array (no identities)": (
+        replace(FIRST, known=False, files="as it was"),
+        replace(FIRST, known=False, files="rescaled"),
+    ),
     "another data name": (FIRST, replace(FIRST, name="registry")),
     "rows copied into a second table": (FIRST, Released((("x", (3, 17)),), "file", "registry")),
     "two studies on one table, another silo name": (silo("hospital-c"), silo("c")),
@@ -94,7 +100,8 @@ def account(of: Released) -> Account:
     """The account of a release, whose budget is no obstacle: what it states is what is asked."""
     names, rows = tuple(name for name, _ in of.clients), [own for _, own in of.clients]
     values = tuple(np.array([f"visit {row}" for row in own]) for own in rows)
-    source = Source(of.name, of.grouping, names, tuple(map(len, rows)), Identity("row", "visit", values))
+    identity = Identity("row", "visit", values) if of.known else None
+    source = Source(of.name, of.grouping, names, tuple(map(len, rows)), identity)
     privacy = PrivacyLevel(
         of.level,  # type: ignore[arg-type]
         1000.0,
