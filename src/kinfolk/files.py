@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 
 def sync_directory(path: Path) -> None:
@@ -77,3 +82,13 @@ def write_whole(path: Path, content: bytes) -> None:
             os.unlink(temporary)
         raise
     sync_directory(path.parent)
+
+
+def npz(arrays: Mapping[str, ArrayLike], *, compressed: bool = True) -> bytes:
+    """Arrays as the content of an npz file.
+
+    `arrays`: by name. `compressed`: smaller, and slower to write.
+    """
+    buffer = io.BytesIO()
+    (np.savez_compressed if compressed else np.savez)(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()

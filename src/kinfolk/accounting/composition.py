@@ -18,11 +18,12 @@ import dp_accounting as dp
 import numpy as np
 from dp_accounting import gaussian_mechanism, rdp
 from dp_accounting.pld import privacy_loss_distribution
-from scipy import optimize, special, stats
+from scipy import special, stats
 
 from kinfolk.accounting import pairs
 from kinfolk.accounting.pairs import BudgetError, distance, event, pure_epsilon
 from kinfolk.privacy.release import Cost
+from kinfolk.roots import root
 
 logging.getLogger("absl").addFilter(lambda record: "Excluding this order" not in record.getMessage())
 Charge = tuple[Cost, int]
@@ -142,7 +143,7 @@ def _if_one_coin_is_seen(cost: Cost, uses: int, delta: float) -> float:
     if excess(0.0) <= 0:
         return 0.0
     high = float(mu[-1] ** 2 / 2 + 40 * mu[-1] + 10)
-    return float(optimize.brentq(excess, 0.0, high, xtol=1e-9)) + 1e-8  # type: ignore[arg-type]
+    return root(excess, 0.0, high, 1e-9) + 1e-8
 
 
 @lru_cache(maxsize=4096)
@@ -199,7 +200,7 @@ def central_limit(cost: Cost, uses: int, delta: float) -> float:
 
     if excess(0.0) <= 0:
         return 1e-6
-    return max(1e-6, optimize.brentq(excess, 0.0, mu * mu / 2 + 12 * mu + 10, xtol=1e-6))  # type: ignore[type-var]
+    return max(1e-6, root(excess, 0.0, mu * mu / 2 + 12 * mu + 10, 1e-6))
 
 
 def _grid(paid: Sequence[Charge], delta: float) -> float:

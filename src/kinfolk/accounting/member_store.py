@@ -5,7 +5,6 @@ They are pseudonymous personal data: with the key, a guess at an identity can be
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 
 from kinfolk.accounting.members import NOBODY, Members, Source
 from kinfolk.accounting.records import LedgerError
-from kinfolk.files import write_whole
+from kinfolk.files import npz, write_whole
 
 
 @dataclass(frozen=True)
@@ -93,9 +92,7 @@ def _packed(members: Members, base: str, before: Members | None) -> bytes:
         "members": [members.data, members.level, members.grouping, members.clients, members.sizes, members.domain],
     }
     parts = {"tokens": members.tokens} if before is None else _difference(members, before)
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, about=np.array(json.dumps(about)), **parts)  # type: ignore[arg-type]
-    return buffer.getvalue()
+    return npz({"about": np.array(json.dumps(about)), **parts})
 
 
 def _unpacked(about: dict[str, Any], arrays: dict[str, np.ndarray], before: Members | None) -> Members:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize
 
 from kinfolk.accounting import composition
 from kinfolk.accounting.composition import BudgetError, Charge
 from kinfolk.limits import LARGEST_NOISE_MULTIPLIER
 from kinfolk.privacy.release import Cost
+from kinfolk.roots import root
 
 TOLERANCE = 5e-4
 """How far, relatively, a calibrated noise multiplier may lie above the smallest one."""
@@ -100,7 +100,7 @@ def _solve(case: Case, correction: float) -> tuple[float, float]:
         return math.log(composition.central_limit(case.cost(math.exp(log_z)), case.uses, left) / case.epsilon)
 
     low, high = math.log(0.05), math.log(10 * LARGEST_NOISE_MULTIPLIER)
-    guess: float = optimize.brentq(quick, low, high, xtol=1e-6) if quick(low) > 0 > quick(high) else 0.0  # type: ignore
+    guess = root(quick, low, high, 1e-6) if quick(low) > 0 > quick(high) else 0.0
     slope = min((quick(guess + 0.01) - quick(guess)) / 0.01, -0.3)
     start = math.log(correction * case.evenly)
     log_z, best, before = guess + start + TOLERANCE / 3, math.inf, None

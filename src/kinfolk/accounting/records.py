@@ -204,5 +204,5 @@ def _check(line: Line) -> None:
 
 
 def _inside(name: str, value: object, inside: bool) -> None:
-    if type(value) not in (int, float) or not math.isfinite(value) or not inside:  # type: ignore[arg-type]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not inside:
         raise ValueError(f"{name}={value!r} is out of range")

@@ -15,9 +15,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize
 
 from kinfolk import limits
+from kinfolk.roots import root
 
 
 @dataclass(frozen=True)
@@ -163,4 +163,4 @@ def paule_mandel(estimates: np.ndarray, variances: np.ndarray) -> float:
     high = float(np.var(estimates) * 2 + variances.max())
     while excess(high) > 0:
         high *= 2
-    return float(optimize.brentq(excess, 0.0, high))  # type: ignore[arg-type]
+    return root(excess, 0.0, high)

@@ -19,6 +19,8 @@ from functools import lru_cache
 import numpy as np
 from scipy import optimize
 
+from kinfolk.roots import root
+
 Curve = Callable[[float], float]
 """Renyi divergence as a function of the order."""
 
@@ -48,8 +50,7 @@ def gamma_for(mean: float, shape: float) -> float:
     """The gamma that gives this expected number of trials."""
     if not mean > 1:
         raise ValueError(f"mean={mean} trials: must be above 1, or there is nothing to choose from")
-    found = optimize.brentq(lambda x: math.log(mean_trials(math.exp(x), shape) / mean), -60.0, -1e-12, xtol=1e-14)
-    return math.exp(float(found))  # type: ignore[arg-type]
+    return math.exp(root(lambda x: math.log(mean_trials(math.exp(x), shape) / mean), -60.0, -1e-12, 1e-14))
 
 
 def selected(curve: Curve, *, mean: float, shape: float, orders: Orders = None) -> Curve:
@@ -108,7 +109,7 @@ def noise_for(
         whole = curve if mean is None else selected(curve, mean=mean, shape=shape, orders=orders)
         return epsilon(whole, at_delta, orders) - budget
 
-    return math.exp(float(optimize.brentq(excess, math.log(1e-2), math.log(1e5), xtol=1e-8)))  # type: ignore[arg-type]
+    return math.exp(root(excess, math.log(1e-2), math.log(1e5), 1e-8))
 
 
 def draw_trials(generator: np.random.Generator, *, mean: float, shape: float) -> int:

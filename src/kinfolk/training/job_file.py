@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
 import itertools
 import json
 import sys
@@ -25,6 +24,7 @@ from kinfolk.algorithms import REGISTRY
 from kinfolk.algorithms.schedules import Schedule
 from kinfolk.engines import resident
 from kinfolk.engines.resident import Clients, Plan, State
+from kinfolk.files import npz
 from kinfolk.personalize import AFTERWARDS
 from kinfolk.privacy.choice import ExactMin, NoisyMin
 from kinfolk.privacy.correlated_noise import CorrelatedSum, Turns
@@ -76,10 +76,8 @@ def save(value: Tree, path: Path) -> None:
     """Writes a parcel, or anything made of the same classes: one array per leaf, the rest as JSON, and no code."""
     leaves: list[np.ndarray] = []
     about = {"version": VERSION, "form": _form(value, leaves)}
-    buffer = io.BytesIO()
     arrays = {f"leaf{n}": leaf for n, leaf in enumerate(leaves)}
-    np.savez_compressed(buffer, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
-    path.write_bytes(buffer.getvalue())
+    path.write_bytes(npz({"about": np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays}))
 
 
 def load(path: Path) -> Tree:
@@ -169,7 +167,8 @@ def main() -> None:
     leaves = {f"leaf{n}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(result_arrays(state)))}
     device = np.array(jax.devices()[0].device_kind)
     arrays = {"job": np.array(digest(job)), "device": device, **errors, **leaves}
-    np.savez(result, **arrays, **{f"{k}_seconds": np.array(v) for k, v in seconds.items()})  # type: ignore[arg-type]
+    arrays |= {f"{k}_seconds": np.array(v) for k, v in seconds.items()}
+    result.write_bytes(npz(arrays, compressed=False))
     print(json.dumps({"device": str(device), **seconds, "mean_error": float(errors["error"].mean())}))
 
 

@@ -7,7 +7,6 @@ must stay: checkpoints, metrics, and personal models where they are not protecte
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import platform
@@ -25,7 +24,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kinfolk.files import write_whole
+from kinfolk.files import npz, write_whole
 from kinfolk.toml import to_toml
 from kinfolk.training import run_files
 from kinfolk.training.experiment import Experiment, load
@@ -279,9 +278,7 @@ def tree_bytes(tree: Tree, **extra: ArrayLike) -> bytes:
     leaves = {
         jax.tree_util.keystr(where): np.asarray(leaf) for where, leaf in jax.tree_util.tree_leaves_with_path(tree)
     }
-    buffer = io.BytesIO()
-    np.savez(buffer, **leaves, **extra)  # type: ignore[arg-type]
-    return buffer.getvalue()
+    return npz({**leaves, **extra}, compressed=False)
 
 
 def read_tree(path: Path, like: Tree) -> tuple[Tree, dict[str, np.ndarray]]:

@@ -20,7 +20,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from scipy import optimize
 
 from kinfolk import limits, trees
 from kinfolk.accounting import composition, noise_for_budget
@@ -33,6 +32,7 @@ from kinfolk.privacy import clipping
 from kinfolk.privacy.gates import CHOICE, GRADIENT, STATISTIC
 from kinfolk.privacy.mechanisms import Cost, GaussianSum, Sampling
 from kinfolk.privacy.release import PrivacyError, new_meter
+from kinfolk.roots import root
 from kinfolk.theory import tuning as theory
 from kinfolk.theory.mean_estimation import Problem
 from kinfolk.toml import ConfigError
@@ -217,7 +217,7 @@ def noise_of_a_trial(
             f"epsilon={epsilon:g} is too small for {tuning.trials:g} trials: the scores and the selection alone cost "
             "more. Use fewer trials, a larger epsilon, or do not tune"
         )
-    found = math.exp(float(optimize.brentq(excess, low, high, xtol=1e-4)) + 2e-4)  # type: ignore[arg-type]
+    found = math.exp(root(excess, low, high, 1e-4) + 2e-4)
     return float(np.nextafter(np.float32(found), np.float32(np.inf)))
 
 

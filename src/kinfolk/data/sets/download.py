@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
@@ -14,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from kinfolk.data.federation import DataError
+from kinfolk.files import npz, write_whole
 
 Arrays = dict[str, np.ndarray]
 
@@ -62,13 +61,8 @@ def _download(name: str, url: str) -> bytes:
 
 def _keep(path: Path, arrays: Arrays) -> None:
     """Writes the cache whole or not at all; a cache that cannot be written is no error."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(buffer.getvalue())
-        os.replace(temporary, path)
+        write_whole(path, npz(arrays))
     except OSError:
         return
