@@ -7,6 +7,7 @@ Inheritance is scikit-learn's convention, and stays in this file.
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +66,7 @@ class _Personalized(BaseEstimator):
         ledger: str | Path | None = None,
         output: str | Path | None = None,
         random_state: int | np.random.RandomState | None = None,
+        clients: str | int | None = None,
     ) -> None:
         self.method = method
         self.privacy = privacy
@@ -82,6 +84,14 @@ class _Personalized(BaseEstimator):
         self.ledger = ledger
         self.output = output
         self.random_state = random_state
+        self.clients = clients
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """What differs from the defaults, in a few words."""
+        known = inspect.signature(type(self)).parameters.values()
+        values = [(one.name, getattr(self, one.name), one.default) for one in known]
+        words = [f"{name}={_short(value)}" for name, value, usual in values if not _same(value, usual)]
+        return f"{type(self).__name__}({', '.join(words)})"[:N_CHAR_MAX]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -111,6 +121,12 @@ class _Personalized(BaseEstimator):
         """Writes what one client may have: its own model and the shared one. A simulation's only for study."""
         check_is_fitted(self, "models_")
         return export(self.models_, Path(folder), client=str(client), onnx=onnx, for_study=for_study)
+
+    def _whose(self, X: Table, clients: ArrayLike | None, what: str) -> tuple[np.ndarray, Table]:
+        """Whose row each row is, and the rows without the column that says so."""
+        if what == "fit":
+            self.client_column_ = clients if isinstance(clients, str) else self.clients
+        return frames.with_clients(clients, self.client_column_, X, what)
 
     def _features(self, X: Table, reset: bool) -> tuple[np.ndarray, Schema]:
         """Encoded rows, and the columns as they are declared or, at fit, guessed."""
@@ -175,6 +191,23 @@ class _Personalized(BaseEstimator):
         self.clients_ = np.array(self.models_.ids)
 
 
+def _same(value: object, default: object) -> bool:
+    return value is default or (
+        type(value) is type(default) and isinstance(value, str | int | tuple) and value == default
+    )
+
+
+def _short(value: object) -> str:
+    """A parameter as it could be typed, or what it is, where that is long."""
+    if isinstance(value, PrivacyLevel):
+        budget = f"epsilon={value.epsilon:g}" if value.epsilon is not None else ""
+        return f"{value.level}_level({budget})" if value.level.private else "none()"
+    if isinstance(value, Schema):
+        return f"<schema of {len(value.columns)} columns>"
+    text = repr(value)
+    return text if len(text) <= 60 else f"<{type(value).__name__}>"
+
+
 class PersonalizedClassifier(ClassifierMixin, _Personalized):
     """A classifier for every client, trained together, with a privacy guarantee.
 
@@ -189,15 +222,16 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
     default example level, epsilon 3. `rounds`: how many; default from public numbers. `step_size`: of local steps;
     default from public numbers. `batch_size`: expected size; default from public numbers, and 0 means all rows.
     `hidden`: widths of hidden layers; none: a linear model. `ledger`: the file that a release charges. `output`: the
-    folder for the run directory; None: it is not kept.
+    folder for the run directory; None: it is not kept. `clients`: the column of X that says whose row it is, for `fit`,
+    `predict` and `score` without `clients`; or 1: all rows are one client's, as scikit-learn's own estimators have it.
     """
 
     def fit(self, X: Table, y: Table, clients: ArrayLike | None = None) -> PersonalizedClassifier:
-        """Trains one model per client; `clients` says whose row each row is.
+        """Trains one model per client; `clients` says whose row each row is: one name per row, or a column of X.
 
         `X`: rows of features, an array or a data frame. `y`: one target per row.
         """
-        ids = frames.client_ids(clients, X, "fit")
+        ids, X = self._whose(X, clients, "fit")
         x, schema = self._features(X, reset=True)
         assert schema is not None
         known = frames.identity_of(X, schema)
@@ -228,7 +262,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
         `X`: rows of features, an array or a data frame. `clients`: the client of each row.
         """
         check_is_fitted(self, "models_")
-        ids = frames.client_ids(clients, X, "predict")
+        ids, X = self._whose(X, clients, "predict")
         x, _ = self._features(X, reset=False)
         _, chances = self.models_.predict(x, ids)
         assert chances is not None
@@ -266,15 +300,16 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):
     rows. `hidden`: widths of hidden layers; none: a linear model. `bounds`: declared lowest and highest values of the
     features. `schema`: for tables with text, a `Schema` or its file. `data`: the data set's name. `ledger`: the file
     that a release charges. `output`: the folder for the run directory; None: it is not kept. `random_state`: a seed
-    makes a simulation; None a release.
+    makes a simulation; None a release. `clients`: the column of X that says whose row it is; or 1: all rows are one
+    client's.
     """
 
     def fit(self, X: Table, y: Table, clients: ArrayLike | None = None) -> PersonalizedRegressor:
-        """Trains one model per client; `clients` says whose row each row is.
+        """Trains one model per client; `clients` says whose row each row is: one name per row, or a column of X.
 
         `X`: rows of features, an array or a data frame. `y`: one target per row.
         """
-        ids = frames.client_ids(clients, X, "fit")
+        ids, X = self._whose(X, clients, "fit")
         x, schema = self._features(X, reset=True)
         assert schema is not None
         known = frames.identity_of(X, schema)
@@ -296,7 +331,7 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):
         `X`: rows of features, an array or a data frame. `clients`: the client of each row.
         """
         check_is_fitted(self, "models_")
-        ids = frames.client_ids(clients, X, "predict")
+        ids, X = self._whose(X, clients, "predict")
         x, _ = self._features(X, reset=False)
         return self.models_.predict(x, ids)[0].astype(np.float64)
 

@@ -62,8 +62,8 @@ class Fitted:
             return tuple((weights[place], bias[place]) for weights, bias in self.layers)
         if self.shared is None:
             raise DataError(
-                f"client {name!r} was not there in training, and this method has no shared model for newcomers; "
-                f"{nearest(name, self.ids)}"
+                f"client {name!r} was not there in training, and this method has no shared model for newcomers (fedavg "
+                f"and mean_regularized have one); {nearest(name, self.ids)}"
             )
         return self.shared
 

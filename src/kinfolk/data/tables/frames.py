@@ -23,17 +23,45 @@ Table = Any
 """A pandas or polars frame, or whatever NumPy makes an array of: neither library is needed."""
 
 
-def client_ids(clients: ArrayLike | None, x: Table, what: str) -> np.ndarray:
-    """Whose row each row is, as text."""
-    if clients is None:
-        raise ValueError(f"clients=None: {what} needs clients=, one name per row of X, which says whose row it is")
-    ids = np.asarray(clients)
+EVERYBODY = "all"
+"""The client in the one-client mode."""
+
+
+def with_clients(clients: ArrayLike | None, usual: str | int | None, x: Table, what: str) -> tuple[np.ndarray, Table]:
+    """Whose row each row is, as text, and the rows without the column that says so.
+
+    `clients`: one name per row, or a column of `x`; None: as `usual` says, a column, or 1 for one client in all.
+    """
+    given: Any = usual if clients is None else clients
+    if given is None:
+        raise ValueError(
+            f"clients=None: {what} needs clients=, one name per row of X or a column of it, which says whose row it is "
+            "(clients=1 of the estimator: all rows are one client's)"
+        )
     rows = x.shape[0] if hasattr(x, "shape") else len(np.asarray(x))
+    if isinstance(given, int):
+        if given != 1:
+            raise ValueError(f"clients={given!r} must be 1 (all rows are one client's), a column, or one name per row")
+        return np.full(rows, EVERYBODY), x
+    names = [name for name in (given, usual) if isinstance(name, str)]
+    columns = list(getattr(x, "columns", ()))
+    if isinstance(given, str):
+        if given not in columns:
+            hint = schemas.nearest(given, map(str, columns)) if columns else "give X as a pandas or polars frame"
+            raise ValueError(f"clients={given!r} is not a column of X: {hint}")
+        given = x[given]
+    x = x.drop(columns=list(set(names) & {*columns})) if hasattr(x, "iloc") else _dropped(x, names, columns)
+    ids = np.asarray(given)
     if ids.ndim != 1 or len(ids) != rows:
         raise ValueError(f"clients has shape {ids.shape}, and X has {rows} rows: give one name per row")
-    if ids.dtype.kind == "f" and not np.isfinite(ids).all():
+    if any(name is None or name != name for name in ids.tolist()):
         raise ValueError("clients holds NaN: every row belongs to somebody")
-    return ids.astype(str)
+    return ids.astype(str), x
+
+
+def _dropped(x: Table, names: Sequence[str], columns: Sequence[str]) -> Table:
+    """A polars frame without some columns; other tables as they are."""
+    return x.drop(sorted({*names} & {*columns})) if columns else x
 
 
 def number_columns(
