@@ -18,12 +18,12 @@ import pytest
 
 from kinfolk.accounting import composition
 from kinfolk.accounting.ledger import RELEASED, Line, read_lines
-from kinfolk.deploy.flower_processes import carrier, running, supernode, write_node_secret
+from kinfolk.deploy.flower_processes import running, supernode, write_node_secret
 from kinfolk.deploy.keys import write_node_key
 from kinfolk.deploy.local_socket import door_of
 from kinfolk.deploy.policy import Columns
 from kinfolk.deploy.scaffold import TARGET, policy_for, write_federation
-from kinfolk.deploy.silo import kept_running, read_silo
+from kinfolk.deploy.silo import read_silo
 from kinfolk.deploy.status import server_status, silo_status
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.privacy.levels import Level, PrivacyLevel
@@ -114,7 +114,7 @@ def test_a_federation_survives_what_hospitals_and_networks_do(
         first = start(killed, port)
         start(bad_line, line.port)
         start(poor, port)
-        start_broken(stack, all_of_them, silos[broken], port, short_folder)
+        start_broken(all_of_them, silos[broken], port, short_folder)
         words = ("--port", port, "--round-seconds", ROUND_SECONDS, "--wait-seconds", 300)
         server = kinfolk("deploy", "server", home / "server", *words, log=short_folder / "server.log")
         all_of_them.append(server)
@@ -135,6 +135,9 @@ def test_a_federation_survives_what_hospitals_and_networks_do(
     assert "every silo has its own budget" in (public / "statement.txt").read_text()
     page = write_report([public.parent], short_folder / "report.html").read_text()
     assert "mean_regularized" in page
+    assert f"{broken} in {ROUNDS} rounds" in page
+    assert f"{broken} in {ROUNDS} of {ROUNDS} rounds" in (public / "statement.txt").read_text()
+    assert found["absent"][broken] == ROUNDS
     assert all(np.isfinite(value).all() for value in np.load(public / "shared.npz").values())
     rounds = [json.loads(x) for x in (public.parent / "private" / "rounds.jsonl").read_text().splitlines()]
     assert [entry["round"] for entry in rounds] == list(range(ROUNDS))
@@ -147,16 +150,14 @@ def test_a_federation_survives_what_hospitals_and_networks_do(
     check_stranger(stranger, short_folder)
 
 
-def start_broken(stack: ExitStack, found: list[Any], silo: Path, port: int, logs: Path) -> None:
-    """The silo that sends NaN: its parts are started one by one, as --explain shows them."""
+def start_broken(found: list[Any], silo: Path, port: int, logs: Path) -> None:
+    """The silo that sends NaN: its worker and its line are started one by one, as --explain shows them."""
     silo = silo.absolute()
     (silo / "state").mkdir()
-    door, own = door_of(silo / "state"), free_port()
+    door = door_of(silo / "state")
     found.append(subprocess.Popen([sys.executable, "-m", "tests.deploy.nan_silo", str(silo), str(door)], cwd=ROOT))
-    wait_until(door.exists, 300, "the broken worker's door")
-    write_node_secret(silo)
-    commands = supernode(silo, f"127.0.0.1:{port}", own), carrier(silo, own, door)
-    stack.enter_context(kept_running(*commands, log=logs / "broken.log"))
+    words = ("--network-only", "--door", door, "--superlink", f"127.0.0.1:{port}")
+    found.append(kinfolk("deploy", "silo", silo, *words, log=logs / "broken.log"))
 
 
 def start_stranger(stack: ExitStack, folder: Path, home: Path, port: int) -> subprocess.Popen[bytes]:

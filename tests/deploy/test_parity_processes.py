@@ -48,11 +48,17 @@ def write_all(home: Path, study: Study, federation: Federation) -> None:
 
 
 def start_silos(home: Path, study: Study, port: int, logs: Path) -> list[subprocess.Popen[bytes]]:
-    words = ("--superlink", f"127.0.0.1:{port}")
-    return [
-        kinfolk("deploy", "silo", home / "silos" / name, *words, log=logs / f"{name}.log")
-        for name in study.roster.clients
-    ]
+    """One in one process, one as a worker and a line that may belong to two users, one with Flower's SuperNode."""
+    address = ("--superlink", f"127.0.0.1:{port}")
+    door = ("--door", logs / "door")
+    one, two, three = study.roster.clients
+    ways = (
+        (one, address),
+        (two, ("--worker-only", *door)),
+        (two, ("--network-only", *door, *address)),
+        (three, ("--supernode", "--port", free_port(), *address)),
+    )
+    return [kinfolk("deploy", "silo", home / "silos" / n, *way, log=logs / f"{n}.log") for n, way in ways]
 
 
 def start_server(home: Path, port: int, logs: Path) -> subprocess.Popen[bytes]:

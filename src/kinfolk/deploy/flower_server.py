@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 LOOK = 0.25
 """Seconds between two looks for silos that are not there yet."""
+PAUSE = 2.0
+"""Seconds before a round that had too few silos is asked for again."""
 STOPPED = "stopped.txt"
 """The private file that says why a run was given up for now."""
 
@@ -106,7 +108,7 @@ def _heard(
                 return ask, answers, everybody - there
             there = set(after) if server.study.level.server_pays else there & set(answers)
         until, found = min(until, time.monotonic() + wait_seconds), len(there)
-        time.sleep(LOOK)
+        time.sleep(min(PAUSE, wait_seconds))
     raise TooFewError(
         f"round {server.done}: {found} of {len(everybody)} silos were heard of after {wait_seconds:g} s, and the "
         f"study's quorum={quorum}. Nothing of this round was published: start the silos, then the server, which goes on"

@@ -27,7 +27,7 @@ DOOR = "KINFOLK_DOOR"
 LONGEST_ANSWER = 2**31
 POLL = 1.0
 """Seconds between two looks for a message; the SuperNode itself looks every three."""
-STARTING = 300.0
+STARTING = 120.0
 """Seconds that a worker which is not there yet may take to start."""
 LOOK = 0.2
 
