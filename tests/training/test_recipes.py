@@ -98,3 +98,23 @@ def test_a_method_that_is_compared_gets_only_what_it_has() -> None:
     given = recipes.Given(None, 5, 0.3, strength=2.0, relation={"a": "b"})
     assert given.only_for("fedavg") == replace(given, method="fedavg", strength=None, relation=None)
     assert given.only_for("relation_regularized") == replace(given, method="relation_regularized")
+
+
+def test_linear_regression_at_example_level_gets_few_releases_where_public_numbers_say_so() -> None:
+    def picked(clients: int, rows: int, features: int = 4, **given: Any) -> Phase:
+        x = np.zeros((clients * rows, features), np.float32)
+        data = from_rows(x, x[:, 0], np.repeat(np.arange(clients).astype(str), rows))
+        return recommend(data, example_level(1.0), **given).phases[0]
+
+    assert picked(10, 200) == Phase("few_releases", 7)
+    assert picked(10, 200, rounds=60).method != "few_releases"
+    assert picked(10, 200, step_size=0.1).method != "few_releases"
+    assert picked(10, 200, hidden=[3]).method != "few_releases"
+    assert picked(10, 200, method="fedavg").method == "fedavg"
+    assert picked(10, 15).method != "few_releases", "too little signal"
+    assert picked(4, 2000).method != "few_releases", "too few clients to learn from"
+    assert picked(10, 200, features=101).method != "few_releases", "too many products"
+    found = recipes.few_releases(example_level(1.0), [200] * 10, 4, recipes.Given())
+    assert found is not None
+    assert "times above its noise: seven releases learn more" in found.why
+    assert recipes.few_releases(none(), [200] * 10, 4, recipes.Given()) is None

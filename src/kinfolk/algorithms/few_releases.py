@@ -53,8 +53,6 @@ class Shown:
     evidence: Evidence
     start: Whereabouts
     """Where its targets lie, in units; from its histogram and everybody's."""
-    weight: Array
-    """What gradients so far were weighted with, in all."""
     error: Array
     """Variance of an entry of its curvature."""
     losses: Array
@@ -136,8 +134,8 @@ class FewReleases:
         moments = Moments(jnp.zeros((features, features), jnp.float32), zeros, zero, zero)
         look = jnp.zeros(target_range.NODES + features + 1, jnp.float32)
         evidence = linear_posterior.no_evidence(features + 1)
-        nothing, start = jnp.zeros(features + 1, jnp.float32), Whereabouts(zero, zero, zero)
-        return Shown(zero, look, zero, moments, evidence, start, nothing, zero, jnp.zeros(3, jnp.float32), zero)
+        start = Whereabouts(zero, zero, zero)
+        return Shown(zero, look, zero, moments, evidence, start, zero, jnp.zeros(3, jnp.float32), zero)
 
     def client(self, shared: Common, personal: Shown, gate: DataGate) -> tuple[Shown, Shown, DataGate]:
         _require_linear(gate.model)
@@ -235,16 +233,6 @@ class FewReleases:
         weights = shared.unit * (shared.shape.turn @ theta[1:])
         return ({"weights": weights[:, None], "bias": (shared.unit * theta[0] - shared.centre @ weights)[None]},)
 
-    def describe(self, shared: Common) -> dict[str, Array]:
-        """How far clients' targets scatter, what models miss of them, and how far weights differ between clients."""
-        root = jnp.sqrt(shared.prior.variance)
-        return {
-            "scatter": shared.unit,
-            "missed": shared.unit * jnp.sqrt(shared.prior.residual),
-            "constant_differs": shared.unit * root[0],
-            "slopes_differ": shared.unit * root[1:].mean(),
-        }
-
 
 def _require_linear(model: Model) -> None:
     if len(model.layers) != 1 or not isinstance(model.layers[0], Dense) or model.outcome != "number":
@@ -291,7 +279,7 @@ def _with_gradient(shown: Shown, own: Current, asked: Residuals, found: Array, n
     slope, deviation = found[: own.weights.size] * scales[places], noise * scales[places]
     inexact = places.astype(jnp.float32) * shown.error * own.spread
     weight = 1 / (jnp.square(deviation) + inexact + 1e-9)
-    total = shown.weight + weight
+    total = jnp.where(before.rows > 0, 1 / before.noise, 0) + weight
     share = weight / total
     target = (1 - share) * before.target + share * (slope + before.curvature @ own.weights)
     half = asked.cap / 2
@@ -305,7 +293,7 @@ def _with_gradient(shown: Shown, own: Current, asked: Residuals, found: Array, n
         square,
         half * noise / jnp.sqrt(asked.shares[2]),
     )
-    return replace(shown, evidence=evidence, weight=total)
+    return replace(shown, evidence=evidence)
 
 
 def _with_losses(shown: Shown, cap: Array, found: Array, noise: Array) -> Shown:

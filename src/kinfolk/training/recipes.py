@@ -35,6 +35,12 @@ LARGEST_FULL_BATCH = 2**14
 """The most examples that one exact release can sum."""
 PULLED = ("mean_regularized", "ditto", "relation_regularized")
 """Methods whose strength is that of a pull towards a mean, for which theory has a value."""
+FEW = "few_releases"
+"""The method for linear regression at example level, where its signal suffices."""
+LEAST_SIGNAL = 3.0
+"""How far a gradient of all clients must stand out of its noise (`signal_of`) for few releases to be picked."""
+FEWEST_CLIENTS, MOST_FEATURES = 5, 100
+"""Few releases learn from at least so many clients what they have in common, and release this number squared."""
 MODELS = {"number": "linear", "binary": "logistic", "classes": "softmax"}
 COMPARED_STRENGTH = 0.5
 """What methods that pull are compared with on built-in data."""
@@ -155,13 +161,15 @@ def for_federation(federation: Federation, privacy: PrivacyLevel, given: Given) 
     """Model, local work and method for data of one's own, from public numbers; what the user gave comes first."""
     sizes, features = federation.train.sizes.tolist(), math.prod(federation.shape)
     usual = settings(privacy.level, federation.outcome, _inputs(federation), sizes)
+    sparse = "sparse_" if getattr(federation.train, "features", None) is not None else ""
     picked = automatic(privacy.level, sizes, features, privacy.epsilon, privacy.delta)
+    if federation.outcome == "number" and not sparse and not given.hidden:
+        picked = few_releases(privacy, sizes, features, given) or picked
     method, notes = given.method or _asked_for(given), ()
     if method is None:
         method = picked.method
-        pull = f" with strength {picked.strength:g}" if method != "local" else ""
+        pull = f" with strength {picked.strength:g}" if method in PULLED else ""
         notes = (f"method={method}{pull} was picked: {picked.why}",)
-    sparse = "sparse_" if getattr(federation.train, "features", None) is not None else ""
     model = ModelChoice("mlp", given.hidden) if given.hidden else ModelChoice(sparse + MODELS[federation.outcome])
     strength = picked.strength if method in PULLED else None
     return Recipe(model, *_work(method, given, usual, strength), notes)
@@ -227,6 +235,46 @@ def settings(level: str, outcome: str, inputs: float, sizes: Sequence[int]) -> S
     return Settings(20 if level == "client" else 60, step_size, 32)
 
 
+def few_releases(privacy: PrivacyLevel, sizes: Sequence[int], features: int, given: Given) -> Method | None:
+    """Few releases for linear regression, where public numbers say that they suit; None where they do not.
+
+    Whoever gives a number of gradient descent (rounds, a step, a batch) wants gradient descent.
+    """
+    clients, epsilon = len(sizes), privacy.epsilon
+    if privacy.level != "example" or epsilon is None or privacy.noise_bands > 1:
+        return None
+    if given.rounds is not None or given.step_size is not None or given.batch_size:
+        return None
+    suited = features < min(MOST_FEATURES + 1, float(np.median(sizes))) and max(sizes) <= LARGEST_FULL_BATCH
+    if clients < FEWEST_CLIENTS or not suited:
+        return None
+    signal = signal_of(sizes, features, epsilon, privacy.delta)
+    if signal < LEAST_SIGNAL:
+        return None
+    return Method(
+        FEW,
+        1.0,
+        f"with {clients} clients of {np.median(sizes):.0f} rows (median), {features} features and epsilon {epsilon:g}, "
+        f"a gradient of all clients stands {signal:.1f} times above its noise: seven releases learn more than many "
+        "gradients do, and find the target's range themselves",
+    )
+
+
+def signal_of(sizes: Sequence[int], features: int, epsilon: float, delta: float | None = None) -> float:
+    """How far a gradient of all clients together stands out of its noise, from public numbers.
+
+    The mean of `n_k / noise_k`, times the root of the number of clients, over the number of weights.
+    """
+    n = np.asarray(sizes, float)
+    return float(np.mean(n / np.sqrt(_noise(n, epsilon, delta))) * math.sqrt(len(n)) / (features + 1))
+
+
+def _noise(units: np.ndarray | int, epsilon: float, delta: float | None) -> np.ndarray:
+    """The variance of noise on a sum of contributions of length 1 that is released once, roughly."""
+    deltas = np.minimum(1e-5, np.asarray(units, float) ** -1.1) if delta is None else np.asarray(delta)
+    return 2 * np.log(1.25 / deltas) / epsilon**2
+
+
 def automatic(
     level: str, sizes: Sequence[int], features: int, epsilon: float | None, delta: float | None = None
 ) -> Method:
@@ -243,8 +291,7 @@ def automatic(
         return Method("local", 1.0, "there is only one client, and nobody to learn from")
     n = np.asarray(sizes, float)
     units = clients if level == "client" else n
-    deltas = np.minimum(1e-5, units**-1.1) if delta is None else delta
-    noise = 2 * np.log(1.25 / deltas) / epsilon**2 if level != "none" and epsilon else np.zeros(1)
+    noise = _noise(units, epsilon, delta) if level != "none" and epsilon else np.zeros(1)
     variance = 1 / n + (features * noise / n**2 if level == "example" else 0)
     spread = SPREAD**2 + (features * float(np.max(noise)) / clients**2 if level == "client" else 0)
     gain = float(np.median((1 - 1 / clients) * variance / (variance + spread)))
