@@ -6,7 +6,7 @@ READY := .venv/.ready
 .PHONY: run test test-all newest-flower check format docs bench lock clean
 
 run: $(READY)
-	$(BIN)/kinfolk compare
+	$(BIN)/kinfolk compare --epsilon 1 --epsilon 3 --epsilon 8
 
 # Tests compile far longer than they compute: programs are compiled quickly, not for speed, and kept for the next test.
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.jax_cache

@@ -65,13 +65,15 @@ class Room:
         sync_directory(self.path.parent)
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes, *, for_all: bool = False) -> None:
     """Writes a file whole or not at all, readable by its owner alone, and returns when it is on disk.
 
-    `path`: the file. `content`: all of it.
+    `path`: the file. `content`: all of it. `for_all`: everybody on this machine may read it.
     """
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
+        if for_all:
+            os.chmod(temporary, 0o644)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()

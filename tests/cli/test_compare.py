@@ -9,6 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from kinfolk.cli.output import bar
+from kinfolk.report import line_chart
 from kinfolk.report.compare_chart import privacy_utility
 from kinfolk.training.recipes import automatic, inputs_of, settings
 
@@ -22,6 +24,7 @@ ROWS = [
 def test_the_picture_shows_every_point_in_its_place() -> None:
     root = ElementTree.fromstring(privacy_utility(ROWS))
     space = "{http://www.w3.org/2000/svg}"
+    assert "a<b" in [text.text for text in root.iter(f"{space}text")]
     moves = [g.attrib["transform"] for g in root.iter(f"{space}g") if g.attrib["class"] == "point"]
     points = [tuple(map(float, move[len("translate(") : -1].split())) for move in moves]
     assert len(points) == 4
@@ -30,9 +33,20 @@ def test_the_picture_shows_every_point_in_its_place() -> None:
     assert y0 < y2  # a larger error is higher up
     assert y0 < y1
     assert y2 < y3 < 380
-    whiskers = [line for line in root.iter(f"{space}line") if line.attrib["x1"] == line.attrib["x2"]]
-    assert len(whiskers) == 4 + 1, "one for each point, and the axis"
-    assert "a<b" in [text.text for text in root.iter(f"{space}text")]
+    whiskers = [line for line in root.iter(f"{space}line") if line.attrib.get("class") == "whisker"]
+    assert len(whiskers) == 4, "one for each point"
+    assert "± 1 standard deviation over seeds" in [text.text for text in root.iter(f"{space}text")]
+
+
+def test_whiskers_stay_inside_the_plot_and_apart() -> None:
+    rows = [{**row, "error_spread": 0.25} for row in ROWS]
+    root = ElementTree.fromstring(privacy_utility(rows))
+    lines = [line.attrib for line in root.iter("{http://www.w3.org/2000/svg}line") if line.get("class") == "whisker"]
+    for line in lines:
+        assert line_chart.TOP <= float(line["y2"]) < float(line["y1"]) <= line_chart.HEIGHT - line_chart.BOTTOM
+    assert len({line["x1"] for line in lines}) == 4, "none hides another"
+    labels = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"0.2", "0.4", "0.6"} <= {*labels}, "round numbers"
 
 
 def test_the_picture_of_one_budget_and_of_none() -> None:
@@ -54,6 +68,23 @@ def test_several_methods_and_budgets_on_a_table(command: Any, tmp_path: Path, mo
     assert found == [("local", 1), ("local", 4), ("mean_regularized", 1), ("mean_regularized", 4)]
     assert all(row["epsilon"] <= row["budget"] and row["simulated"] for row in answer["results"])
     assert Path(answer["picture"]).read_text().count('class="point"') == 4
+    assert "4 runs compared" in Path(answer["page"]).read_text()
+    assert Path("runs/latest").resolve() == Path(answer["results"][-1]["run"]).resolve()
+    assert len(json.loads(command("runs", "list", "--json")[1])["runs"]) == 4, "latest is one of them"
+    code, out, _ = command("report", *Path("runs").glob("*"), "--output", "r.html", "--json")
+    assert code == 0, out
+    assert "4 runs compared" in Path("r.html").read_text()
+    assert Path("r.html").stat().st_mode & 0o777 == 0o644, "it shows what everybody may see"
+    assert Path(answer["page"]).stat().st_mode & 0o777 == 0o600, "it shows private numbers"
+
+
+def test_a_bar_in_a_file_is_one_whole_line(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "mean_regularized, epsilon 3, on a table with a rather long name"
+    with bar(False, name) as progress:
+        for done in (1, 2):
+            progress(done, 2, {"loss": 0.123456, "error": 0.25, "epsilon": 3.0})
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"{name}: 2 of 2 rounds, test loss 0.1235, error 0.25, epsilon 3 (simulated)"]
 
 
 def test_the_automatic_choice_follows_the_theory() -> None:

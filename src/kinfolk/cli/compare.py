@@ -71,8 +71,9 @@ def compare(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Simulate several methods and budgets on the same data; show them side by side, and as a picture."""
+    """Simulate several methods and budgets on the same data; show them side by side, as a picture and as a page."""
     from kinfolk.algorithms import REGISTRY
+    from kinfolk.report import write_report
     from kinfolk.report.compare_chart import privacy_utility
     from kinfolk.training import loop, recipes, run_directory
 
@@ -119,15 +120,21 @@ def compare(
             with bar(as_json, label) as progress:
                 run = loop.run(experiment, output, progress=progress, data=federations)
             found.append({**result_row(run), "budget": budget, "error_spread": error_spread(run)})
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     more: dict[str, Any] = {"notes": notes} if files else {}
     if level != "none":
         if picture is None:
-            picture = output / f"compare-{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}.svg"
+            picture = output / f"compare-{stamp}.svg"
         run_directory.write_text(picture, privacy_utility(found))
         more["picture"] = str(picture)
+    page = (picture or output / f"compare-{stamp}.svg").with_suffix(".html")
+    more["page"] = str(write_report([Path(row["run"]) for row in found], page, with_private=True))
+    run_directory.mark_latest(Path(found[-1]["run"]))
     show_results("compare", found, as_json, **more)
-    if picture is not None and not as_json:
-        console.print(f"picture: {picture}", highlight=False, soft_wrap=True)
+    if not as_json:
+        shown = [f"picture: {picture}"] if picture is not None else []
+        for line in (*shown, f"page: {page} (methods, budgets, who gains and who loses; open it in a browser)"):
+            console.print(line, highlight=False, soft_wrap=True)
 
 
 def error_spread(run: Run) -> float:

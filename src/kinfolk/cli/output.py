@@ -104,7 +104,10 @@ class bar:
         )
         self._simulated = " (simulated)" if simulated else ""
         self._private = "" if simulated else " (private)"
-        self._progress = Progress(*columns, console=Console(stderr=True), disable=silent)
+        self._name, self._last = name, ""
+        self._console = Console(stderr=True)
+        self._plain = not silent and not self._console.is_terminal
+        self._progress = Progress(*columns, console=self._console, disable=silent or self._plain)
         self._task = self._progress.add_task(name, total=None, note=": counting, calibrating, compiling")
 
     def __enter__(self) -> Self:
@@ -113,13 +116,16 @@ class bar:
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
+        if self._plain and self._last:  # into a file or a pipe: one whole line when it is done
+            self._console.print(self._last, highlight=False, markup=False, soft_wrap=True)
 
     def __call__(self, done: int, total: int, numbers: dict[str, float]) -> None:
         spent = numbers.get("epsilon")
         paid = f", epsilon {spent:.3g}{self._simulated}" if spent is not None else ""
         loss, error = _number(numbers.get("loss")), _number(numbers.get("error"))
-        note = f", test loss {loss}, error {error}{self._private}{paid}, left:"
-        self._progress.update(self._task, completed=done, total=total, note=note)
+        note = f", test loss {loss}, error {error}{self._private}{paid}"
+        self._last = f"{self._name}: {done} of {total} rounds{note}"
+        self._progress.update(self._task, completed=done, total=total, note=f"{note}, left:")
 
 
 def result_row(run: Run) -> dict[str, Any]:

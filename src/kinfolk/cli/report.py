@@ -27,7 +27,10 @@ def report(
     """
     from kinfolk.report import write_report
 
-    found = [path for path in run if not path.is_file()] or run  # `runs/*` may also name pictures
+    found = [
+        path for path in run if not path.is_file()
+    ] or run  # `runs/*` may also name pictures, and a run as `latest`
+    found = list({path.resolve(): path for path in reversed(found)}.values())[::-1] if len(found) > 1 else found
     path = write_report(found, output or Path(f"report.{format}"), format=format, with_private=with_private)
     if as_json:
         print(json.dumps({"version": 1, "command": "report", "file": str(path), "private": with_private}))

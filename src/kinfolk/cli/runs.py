@@ -30,7 +30,8 @@ def list_runs(
 
     if not folder.is_dir():
         raise run_directory.RunError(f"{folder} is not a folder: give the one where runs are kept (train's --output)")
-    found = sorted(path.parent.parent for path in folder.glob("*/public/experiment.toml"))
+    found = [path.parent.parent for path in sorted(folder.glob("*/public/experiment.toml"))]
+    found = [path for path in found if not path.is_symlink()]  # `latest` is one of the others
     rows, damaged = [], []
     for path in sorted(found, key=lambda path: path.stat().st_mtime):
         try:

@@ -169,6 +169,7 @@ def train(
             track=track or (),
             disjoint_because=disjoint_because,
         )
+    run_directory.mark_latest(run.path)
     show_results("train", [result_row(run)], as_json, **({"notes": notes} if notes else {}))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import pairwise
 
 from kinfolk import svg
 
@@ -12,6 +13,8 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 380, 62, 260, 44, 48
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888", "#222222", "#ee7733", "#009988")
 """Tell apart with any kind of colour vision; lines are also marked by shape."""
 SHAPES = ('<circle r="3.2"/>', '<rect x="-3" y="-3" width="6" height="6"/>', '<path d="M0 -4 l4 7 h-8 z"/>')
+SIDE = 3
+"""How far whiskers of different lines stand apart, so that none hides another."""
 Points = Sequence[tuple[float, ...]]
 """Pairs (across, up); a third number is how far a whisker reaches up and down."""
 
@@ -37,7 +40,8 @@ def lines(
 
     kept = {name: [point for point in points if shown(point)] for name, points in series.items()}
     everything = [point for points in kept.values() for point in points] + list((marks or {}).values()) or [(1.0, 1.0)]
-    wide, high = [point[0] for point in everything], [point[1] for point in everything]
+    whiskers = not log_up and any(point[2:] and point[2] > 0 for point in everything)
+    wide, high = [point[0] for point in everything], [y for point in everything for y in _reach(point, whiskers)]
     end, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
     place_x, place_y = _axis(wide, LEFT, end, log_across), _axis(high, bottom, TOP, log_up)
     parts = [
@@ -47,7 +51,7 @@ def lines(
         svg.text(0, 0, up, "middle", transform=f"translate(14 {(TOP + bottom) / 2:.0f}) rotate(-90)"),
     ]
     parts += [svg.text(place_x(x), bottom + 16, f"{x:.3g}", "middle") for x in _ticks(wide, log_across)]
-    for y in _ticks(high, log_up):
+    for y in _ticks(high, log_up, few=0):
         parts.append(svg.text(LEFT - 6, place_y(y) + 4, f"{y:.3g}", "end"))
         parts.append(svg.line(LEFT, place_y(y), end, place_y(y), stroke="#eee"))
     for number, (name, points) in enumerate(kept.items()):
@@ -55,16 +59,27 @@ def lines(
         path = svg.corners((place_x(p[0]), place_y(p[1])) for p in points)
         parts.append(svg.tag("polyline", points=path, fill="none", stroke=colour, stroke_width=1.8))
         for x, y, *spread in points:
-            if spread and spread[0] > 0 and not log_up:
+            if whiskers and spread and spread[0] > 0:
+                apart = place_x(x) + SIDE * (number - (len(kept) - 1) / 2)
                 reach = place_y(y - spread[0]), place_y(y + spread[0])
-                parts.append(svg.line(place_x(x), reach[0], place_x(x), reach[1], stroke=colour))
+                parts.append(svg.line(apart, reach[0], apart, reach[1], stroke=colour, class_="whisker"))
             parts.append(_mark("point", number, place_x(x), place_y(y), colour, f"{name}: {x:.4g}, {y:.4g}"))
         parts.append(_mark("key", number, end + 16, TOP + 18 * number, colour, name))
         parts.append(svg.text(end + 28, TOP + 4 + 18 * number, name))
+    if whiskers:
+        y = TOP + 18 * len(kept)
+        parts.append(svg.line(end + 16, y - 6, end + 16, y + 6, stroke=svg.INK, class_="key"))
+        parts.append(svg.text(end + 28, y + 4, "± 1 standard deviation over seeds"))
     for name, (x, y) in (marks or {}).items():
         parts.append(_mark("point", 0, place_x(x), place_y(y), svg.INK, f"{name}: {x:.4g}, {y:.4g}"))
         parts.append(svg.text(place_x(x), place_y(y) + 18, name, "middle"))
-    return svg.drawing(title, WIDTH, max(HEIGHT, TOP + 18 * len(kept) + 20), parts)
+    return svg.drawing(title, WIDTH, max(HEIGHT, TOP + 18 * (len(kept) + whiskers) + 20), parts)
+
+
+def _reach(point: tuple[float, ...], whiskers: bool) -> tuple[float, ...]:
+    """The heights that a point needs: its own, and the ends of its whisker."""
+    y, spread = point[1], point[2] if whiskers and len(point) > 2 else 0.0
+    return y - spread, y, y + spread
 
 
 def _axis(values: Sequence[float], begin: float, end: float, log: bool) -> svg.Scale:
@@ -77,14 +92,21 @@ def _axis(values: Sequence[float], begin: float, end: float, log: bool) -> svg.S
     return svg.scale(low - pad, high + pad, begin, end)
 
 
-def _ticks(values: Sequence[float], log: bool) -> list[float]:
-    """The values themselves where there are few, else round numbers among them."""
+def _ticks(values: Sequence[float], log: bool, few: int = 6) -> list[float]:
+    """The values themselves where there are few and none too close to the next, else round numbers among them."""
     low, high = min(values), max(values)
     found = sorted(set(values))
-    if len(found) <= 6 or high <= low:
+    if high <= low or (len(found) <= few and not _crowded(found, log)):
         return found
     covering = svg.log_ticks(low, high) if log else svg.ticks(low, high, 6)
-    return [value for value in covering if low <= value <= high]
+    return [value for value in covering if low <= value <= high] or found
+
+
+def _crowded(values: Sequence[float], log: bool) -> bool:
+    """Whether two labels would stand on each other."""
+    places = [math.log(value) for value in values] if log else list(values)
+    room = 0.06 * (places[-1] - places[0])
+    return any(b - a < room for a, b in pairwise(places))
 
 
 def _mark(role: str, number: int, x: float, y: float, colour: str, about: str) -> str:

@@ -114,17 +114,20 @@ def _table(table: Table) -> str:
     titled = any(table.header)
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.header)
     head = f"<thead><tr>{head}</tr></thead>" if titled else ""
-    rows = "".join(f"<tr>{''.join(_cell(cell, k) for k, cell in enumerate(row))}</tr>" for row in table.rows)
+    names = table.header if titled else [""] * 99
+    rows = "".join(f"<tr>{''.join(_cell(cell, k, names[k]) for k, cell in enumerate(row))}</tr>" for row in table.rows)
+    kind = ' class="stack"' if titled and len(table.header) > 2 else ""  # on a phone, a row is a list
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.caption)}"><table>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.caption)}"><table{kind}>'
         f"<caption>{escape(table.caption)}</caption>{head}<tbody>{rows}</tbody></table></div>"
     )
 
 
-def _cell(cell: str | Value, place: int) -> str:
+def _cell(cell: str | Value, place: int, name: str) -> str:
     if place == 0 and isinstance(cell, str):
         return f'<th scope="row">{_breakable(cell)}</th>'
-    return f"<td>{_value(cell)}</td>"
+    named = f' data-name="{escape(name)}"' if name else ""
+    return f"<td{named}>{_value(cell)}</td>"
 
 
 def _chart(chart: Chart, number: int) -> str:

@@ -187,6 +187,24 @@ def create(parent: Path, experiment: Experiment) -> Run:
     return run
 
 
+LATEST = "latest"
+"""The link beside run directories that leads to the newest."""
+
+
+def mark_latest(run: Path) -> None:
+    """Lets `latest`, beside a run directory, lead to it; where links cannot be made, there is none.
+
+    `run`: the directory.
+    """
+    link = run.parent / LATEST
+    if link.exists() and not link.is_symlink():  # somebody's own
+        return
+    unfinished = run.parent / f".{LATEST}-{run.name}"
+    with contextlib.suppress(OSError):
+        unfinished.symlink_to(run.name, target_is_directory=True)
+        os.replace(unfinished, link)
+
+
 def unlisted(public: Path) -> list[str]:
     """Files in a run's public folder that have no business there."""
     found = [path.relative_to(public).as_posix() for path in sorted(public.rglob("*")) if path.is_file()]
