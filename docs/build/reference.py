@@ -34,7 +34,8 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "toml": (),
     },
     "Data and models": {
-        "data.federation": ("ClientData", "DataError", "Federation", "from_rows", "pooled"),
+        "data.federation": ("ClientData", "Federation", "from_rows", "pooled"),
+        "data.given_rows": ("DataError",),
         "data.lazy": (),
         "data.sparse": ("from_sparse",),
         "data.registry": ("register_dataset", "load_data"),
