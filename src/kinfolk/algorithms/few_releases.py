@@ -126,7 +126,8 @@ class FewReleases:
         shape, prior = feature_shape.no_shape(features), linear_posterior.first_prior(features + 1)
         centre = jnp.zeros(features, jnp.float32)
         habit = target_range.nothing_known()
-        return Common(habit, one, centre, one, shape, prior, jnp.zeros(3, jnp.float32), zero)
+        losses = jnp.zeros(3, jnp.float32)
+        return Common(habit, one, centre, one, shape, prior=prior, losses=losses, losses_noise=zero)
 
     def init_client(self, shared: Common, slot: Array) -> Shown:
         features = shared.centre.size
@@ -134,8 +135,17 @@ class FewReleases:
         moments = Moments(jnp.zeros((features, features), jnp.float32), zeros, zero, zero)
         look = jnp.zeros(target_range.NODES + features + 1, jnp.float32)
         evidence = linear_posterior.no_evidence(features + 1)
-        start = Whereabouts(zero, zero, zero)
-        return Shown(zero, look, zero, moments, evidence, start, zero, jnp.zeros(3, jnp.float32), zero)
+        return Shown(
+            rows=zero,
+            look=look,
+            look_noise=zero,
+            moments=moments,
+            evidence=evidence,
+            start=Whereabouts(zero, zero, zero),
+            error=zero,
+            losses=jnp.zeros(3, jnp.float32),
+            losses_noise=zero,
+        )
 
     def client(self, shared: Common, personal: Shown, gate: DataGate) -> tuple[Shown, Shown, DataGate]:
         _require_linear(gate.model)

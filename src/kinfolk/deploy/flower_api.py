@@ -18,8 +18,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from kinfolk.deploy.asgi import App, Scope
+
 if TYPE_CHECKING:
     from flwr.app import Context, Message
+    from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
 
 PUBLIC_KEY, TIMESTAMP, SIGNATURE = "flwr-public-key", "flwr-timestamp", "flwr-signature"
@@ -60,7 +63,7 @@ def signer(path: Path) -> Callable[[], dict[str, str]]:
     return headers
 
 
-def caller(scope: Mapping[str, Any]) -> bytes | None:
+def caller(scope: Scope) -> bytes | None:
     """The public key of the node that makes a request, checked by Flower, if the SuperLink knows it."""
     from flwr.proto.fleet_pb2 import ActivateNodeRequest
     from flwr.superlink.routers.fleet.node_auth import authenticate_node
@@ -89,8 +92,8 @@ def speaks_for_another(body: bytes) -> bool:
 
 
 def run_superlink(
-    guard: Callable[[Any], Any],
-    lifespan: Callable[[Any], AbstractAsyncContextManager[None]],
+    guard: Callable[[App], App],
+    lifespan: Callable[[object], AbstractAsyncContextManager[None]],
     serve: Callable[..., None],
 ) -> None:
     """`flower-superlink` with a guard before everything, something beside it, and its own way to listen."""
@@ -198,7 +201,7 @@ def _answer(reply: Message) -> bytes | None:
     return answer if isinstance(answer, bytes) else None
 
 
-def replied(message: Any, answer: Callable[[bytes], bytes], refusal: bytes) -> Any:
+def replied(message: Message, answer: Callable[[bytes], bytes], refusal: bytes) -> Message:
     """A SuperNode's reply to a message: what is made of its bytes, or the refusal, whatever happens."""
     from flwr.app import ConfigRecord, Message, RecordDict
 
@@ -210,7 +213,7 @@ def replied(message: Any, answer: Callable[[bytes], bytes], refusal: bytes) -> A
     return Message(RecordDict({RECORD: ConfigRecord({ANSWER: found})}), reply_to=message)
 
 
-def client_app(reply: Callable[[Any], Any]) -> Any:
+def client_app(reply: Callable[[Message], Message]) -> ClientApp:
     """A client's app that replies with a function."""
     from flwr.clientapp import ClientApp
 
@@ -235,7 +238,7 @@ def task_source(address: str, secret: bytes) -> Callable[[], str | None]:
     return next_task
 
 
-def do_task(address: str, token: str, reply: Callable[[Any], Any]) -> None:
+def do_task(address: str, token: str, reply: Callable[[Message], Message]) -> None:
     """Takes a task's message from a SuperNode and hands in the reply."""
     from flwr.common.constant import SubStatus
     from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http

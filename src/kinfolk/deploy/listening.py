@@ -8,6 +8,8 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from kinfolk.deploy.asgi import App
+
 HANDSHAKE = 5.0
 """Seconds for the beginning of a connection, TLS."""
 SILENCE = 10.0
@@ -52,7 +54,7 @@ def impatient(protocol: type, silence: float = SILENCE, most: int = MOST_SILENT)
     silent: dict[Any, None] = {}
 
     class Impatient(protocol):  # type: ignore[misc, valid-type]
-        def connection_made(self, transport: Any) -> None:
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
             super().connection_made(transport)
             silent[self] = None
             if len(silent) > most:
@@ -86,7 +88,7 @@ def impatient(protocol: type, silence: float = SILENCE, most: int = MOST_SILENT)
     return Impatient
 
 
-def configured(app: Any, silence: float = SILENCE, most: int = MOST_SILENT, **options: Any) -> Any:
+def configured(app: App, silence: float = SILENCE, most: int = MOST_SILENT, **options: Any) -> Any:
     """uvicorn's settings. Where a request says that it comes from decides nothing, and who calls is not logged."""
     import uvicorn
 
@@ -100,7 +102,7 @@ def configured(app: Any, silence: float = SILENCE, most: int = MOST_SILENT, **op
 def server(public: tuple[str, int]) -> Callable[..., None]:
     """What stands for `uvicorn.run`: the same, on the address for silos as well as on the given one."""
 
-    def run(app: Any, host: str, port: int, **options: Any) -> None:
+    def run(app: App, host: str, port: int, **options: Any) -> None:
         import uvicorn
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -66,13 +66,12 @@ def reserve(program: Program, folder: Path, number: int) -> Room:
         return Room(path_of(folder, number), sum(map(size_of, parts)) + SLACK + leaves * SLACK // 16)
 
 
-def store(room: Room, message: Tree, kept: Kept) -> None:
+def store(folder: Path, number: int, room: Room, message: Tree, kept: Kept) -> None:
     """Writes a round into the space that was reserved for it, whole or not at all."""
     counts = {f"uses_{kind}": np.int64(count) for kind, count in kept.uses.items()}
     tree = {"message": message, "personal": kept.personal, "tail": kept.tail}
     extra = {"draws": np.int64(kept.draws), "seen": np.int64(kept.seen), **counts}
-    with run_directory.writing(room.path):
-        room.write(run_directory.tree_bytes(tree, **extra))
+    run_directory.publish(folder, number, tree, room=room, **extra)
 
 
 def before(program: Program, folder: Path, phase: int, entry: Tree) -> Kept:

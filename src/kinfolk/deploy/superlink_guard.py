@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from kinfolk.deploy import flower_api, listening, post_socket
+from kinfolk.deploy.asgi import App, Event, Receive, Scope, Send
 from kinfolk.deploy.post_office import Office
 
 PUBLIC = "KINFOLK_PUBLIC"
@@ -42,10 +42,10 @@ class Guard:
     `app`: what it guards. `office`: where questions and answers are. `port`: the one that silos call.
     """
 
-    def __init__(self, app: Any, office: Office, port: int) -> None:
+    def __init__(self, app: App, office: Office, port: int) -> None:
         self.app, self.office, self.port = app, office, port
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
@@ -63,7 +63,7 @@ class Guard:
         else:
             await self.app(scope, _again(body, receive), send)
 
-    async def _visited(self, scope: Any, receive: Any, send: Any, path: str) -> None:
+    async def _visited(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
         """A silo's visit: its answer is taken, and it is given a question when there is one."""
         key = flower_api.caller(scope)
         if key is None:
@@ -103,7 +103,7 @@ def allowed(path: str, public: bool) -> bool:
     return not public or (path.startswith(flower_api.FLEET) and ".." not in path)
 
 
-async def read_body(receive: Any, longest: int) -> bytes | None:
+async def read_body(receive: Receive, longest: int) -> bytes | None:
     """A request's body; None where it is longer, comes too slowly, or ends too soon."""
     parts, size = [], 0
     try:
@@ -122,23 +122,23 @@ async def read_body(receive: Any, longest: int) -> bytes | None:
         return None
 
 
-def _again(body: bytes, receive: Any) -> Any:
+def _again(body: bytes, receive: Receive) -> Receive:
     """What hands out a body that was read, and then what comes after it."""
     parts = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def read() -> Any:
+    async def read() -> Event:
         return parts.pop() if parts else await receive()
 
     return read
 
 
-async def _gone(receive: Any) -> None:
+async def _gone(receive: Receive) -> None:
     """Returns when the caller has hung up."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def _reply(send: Any, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
+async def _reply(send: Send, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
     told = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
     if status != 204:
         told.append((b"content-length", str(len(body)).encode()))
@@ -151,7 +151,7 @@ def main() -> None:
     address, office = listening.parsed(os.environ[PUBLIC]), Office()
 
     @asynccontextmanager
-    async def beside(app: Any) -> AsyncIterator[None]:
+    async def beside(app: object) -> AsyncIterator[None]:
         async with post_socket.opened(office, Path(os.environ[post_socket.SOCKET])):
             yield
 

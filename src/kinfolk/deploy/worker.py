@@ -171,7 +171,7 @@ class Worker:
             account.require_metered(before.uses, meter.uses, this)
             if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((message, personal))):
                 raise Refused("the result is not finite")
-            silo_state.store(room, message, silo_state.with_round(own, personal, meter))
+            silo_state.store(folder, number, room, message, silo_state.with_round(own, personal, meter))
         return self._packed(run, number, message), f"round {number} of {run}: served"
 
     def _require_paid(self) -> None:

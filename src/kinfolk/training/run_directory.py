@@ -24,7 +24,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kinfolk.files import npz, write_whole
+from kinfolk.files import Room, npz, write_whole
 from kinfolk.toml import to_toml
 from kinfolk.training import run_files
 from kinfolk.training.experiment import Experiment, load
@@ -223,13 +223,21 @@ def _require_listed(path: Path) -> None:
             raise RunError(f"{path} would be public, and only {', '.join(PUBLIC)} may be: write it to private/")
 
 
-def publish(folder: Path, number: int, tree: Tree, **arrays: ArrayLike) -> None:
-    """What others may have of a round, written whole or not at all, and once: it is only ever sent again."""
+def publish(folder: Path, number: int, tree: Tree, *, room: Room | None = None, **arrays: ArrayLike) -> None:
+    """What others may have of a round, written whole or not at all, and once: it is only ever sent again.
+
+    `room`: disk space that was reserved for it.
+    """
     path = published(folder, number)
     with writing(folder):
         folder.mkdir(exist_ok=True)
-    if not path.exists():
+    if path.exists():
+        return
+    if room is None:
         write_tree(path, tree, **arrays)
+    else:
+        with writing(path):
+            room.write(tree_bytes(tree, **arrays))
 
 
 def published(folder: Path, number: int) -> Path:

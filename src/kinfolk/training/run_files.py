@@ -15,6 +15,10 @@ import numpy as np
 
 from kinfolk.toml import shown
 
+Json = Any
+"""What JSON holds."""
+Form = Any
+"""A type made of `TypedDict`, lists, dicts, unions and plain types."""
 REMEDY = "restore the file from a copy, or train again"
 
 
@@ -45,7 +49,7 @@ def read_text(path: Path) -> str:
         raise damaged(path, f"byte {error.start} is no UTF-8") from None
 
 
-def read_json(path: Path, kind: Any, optional: Collection[str] = ()) -> Any:
+def read_json(path: Path, kind: Form, optional: Collection[str] = ()) -> Json:
     """A JSON file of this form.
 
     `path`: the file. `kind`: a `TypedDict`, or a list of such, that says what it holds. `optional`: keys that it may
@@ -54,7 +58,7 @@ def read_json(path: Path, kind: Any, optional: Collection[str] = ()) -> Any:
     return _formed(path, read_text(path), kind, optional=optional)
 
 
-def read_json_lines(path: Path, kind: Any, optional: Collection[str] = ()) -> list[Any]:
+def read_json_lines(path: Path, kind: Form, optional: Collection[str] = ()) -> list[Json]:
     """A file with one JSON record a line; none, where it is not there.
 
     `path`: the file. `kind`: a `TypedDict` that says what a record holds. `optional`: keys that it may lack.
@@ -65,7 +69,7 @@ def read_json_lines(path: Path, kind: Any, optional: Collection[str] = ()) -> li
     return [_formed(path, line, kind, f"line {n}: ", optional) for n, line in lines]
 
 
-def _formed(path: Path, text: str, kind: Any, where: str = "", optional: Collection[str] = ()) -> Any:
+def _formed(path: Path, text: str, kind: Form, where: str = "", optional: Collection[str] = ()) -> Json:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -76,7 +80,7 @@ def _formed(path: Path, text: str, kind: Any, where: str = "", optional: Collect
     return value
 
 
-def misfit(value: Any, kind: Any, name: str = "", optional: Collection[str] = ()) -> str:
+def misfit(value: Json, kind: Form, name: str = "", optional: Collection[str] = ()) -> str:
     """What of a value is not as a type says, in words; empty where it fits.
 
     `value`: plain values, as JSON has them. `kind`: a type made of `TypedDict`, lists, dicts, unions and plain types.
