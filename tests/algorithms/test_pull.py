@@ -224,13 +224,15 @@ def test_one_group_is_mean_regularisation(name: str, options: dict[str, Any], pu
 
 
 @pytest.mark.slow
-def test_overlapping_groups_minimise_what_the_docstring_says() -> None:
-    relation = np.array([[1, 1, 2, 0], [0, 1, 1, 3]], np.float32)
+@pytest.mark.parametrize("signs", [[[1, 1, 1, 1], [1, 1, 1, 1]], [[1, -1, 1, 1], [1, 1, -1, -1]]])
+def test_overlapping_groups_minimise_what_the_docstring_says(signs: list[list[int]]) -> None:
+    """Also where clients are the opposite of a group."""
+    relation = np.array([[1, 1, 2, 0], [0, 1, 1, 3]], np.float32) * np.array(signs, np.float32)
     found, groups = at_rest(build("relation_regularized", pull="step", relation=relation), (1.0, 3.0), rounds=200)
     bends, minima = losses(4)
     for number, strength in enumerate((1.0, 3.0)):
         for place in range(len(STEPS)):
-            centres = (relation / relation.sum(axis=0)).T @ np.asarray(groups[number, place], float)
+            centres = (relation / np.abs(relation).sum(axis=0)).T @ np.asarray(groups[number, place], float)
             away = found[number, place] - centres
             slopes = np.einsum("kij,kj->ki", bends, found[number, place] - minima)
             np.testing.assert_allclose(slopes + strength * away, 0, atol=2e-3)

@@ -1,7 +1,8 @@
 """Regularisation by a public relation between clients: clusters, a graph, a hierarchy.
 
 Every client is pulled towards its own mixture of the others. One row of ones is mean regularisation, one row per
-cluster is clustered multi-task learning, an adjacency matrix is graph-regularised multi-task learning.
+cluster is clustered multi-task learning, an adjacency matrix is graph-regularised multi-task learning, with negative
+weights where clients are each other's opposite.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from kinfolk.types import Params, Tree, Value
 @trees.register
 @dataclass(frozen=True)
 class RelationRegularized:
-    """`relation` (groups x clients, weights of 0 or more) says who counts how much in which group's mean; it must be
-    public. An experiment may give `groups` instead, each client's group by name (`relations.py`).
+    """`relation` (groups x clients) says who counts how much in which group's mean; it must be public. A negative
+    weight says that a client is the opposite of its group: it counts turned round, and is pulled to the group's model
+    turned round. An experiment may give `groups` instead, each client's group by name (`relations.py`).
 
     A client is pulled towards the mean of the groups it belongs to. Without a relation all clients are one group. A
     release publishes all groups' sums at once; a group's expected size is divided out afterwards, so a small group is
@@ -30,8 +32,8 @@ class RelationRegularized:
 
     With `pull = "step"` it minimises, for any number of local steps, the sum over clients k of
     `A_k (loss_k(w_k) + strength/2 |w_k - c_k|^2)` over all w_k and all groups' models, c_k the mean of the models of
-    k's groups weighted by k's column of the relation, A_k that column's sum; with `pull = "round"` only where a round's
-    steps are few and small (`algorithms/pull.py`).
+    k's groups weighted by k's column of the relation, A_k that column's sum without signs; with `pull = "round"` only
+    where a round's steps are few and small (`algorithms/pull.py`).
     """
 
     strength: Value = 1.0
@@ -60,7 +62,7 @@ class RelationRegularized:
         if self.relation is None:
             return trees.row(shared, 0)
         mine = jnp.asarray(self.relation, jnp.float32)[:, slot]
-        mine = mine / jnp.maximum(mine.sum(), 1e-6)
+        mine = mine / jnp.maximum(jnp.abs(mine).sum(), 1e-6)
         return jax.tree.map(lambda leaf: jnp.tensordot(mine, leaf, axes=1), shared)
 
     def client(

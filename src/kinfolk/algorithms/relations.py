@@ -87,14 +87,14 @@ def _checked(relation: Any, ids: Sequence[str]) -> np.ndarray:
             f"relation has shape {matrix.shape}, and there are {len(ids)} clients: give one row per group with "
             f"{len(ids)} numbers each, in the order of the clients ({order}), or groups, a mapping from client to group"
         )
-    if not np.isfinite(matrix).all() or (matrix < 0).any():
-        raise ValueError("relation holds numbers that are negative or not finite: give weights of 0 or more")
-    alone = np.flatnonzero(matrix.sum(axis=0) == 0)
+    if not np.isfinite(matrix).all():
+        raise ValueError("relation holds numbers that are not finite: give weights; negative ones mean opposites")
+    alone = np.flatnonzero(np.abs(matrix).sum(axis=0) == 0)
     if len(alone):
         raise ValueError(
             f"relation has only zeros for client {ids[alone[0]]!r}: give it a group, of its own if need be"
         )
-    empty = np.flatnonzero(matrix.sum(axis=1) == 0)
+    empty = np.flatnonzero(np.abs(matrix).sum(axis=1) == 0)
     if len(empty):
         raise ValueError(f"relation has only zeros in row {empty[0]}: leave out a group that nobody is in")
     return matrix

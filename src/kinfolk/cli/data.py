@@ -64,7 +64,7 @@ def _edges(path: Path, lines: list[list[str]]) -> Any:
     try:
         return groups_of_edges((one, other, float(weight[0]) if weight else 1.0) for one, other, *weight in lines[1:])
     except ValueError as error:
-        raise ConfigError(f"relation={path}: {error}; give numbers of 0 or more as weights") from None
+        raise ConfigError(f"relation={path}: {error}; give numbers as weights") from None
 
 
 def seeds_from(seed: int, seeds: int) -> range:

@@ -206,6 +206,8 @@ class Inbox:
     def mix(self, relation: Array, active: Value = True) -> tuple[Tree, Inbox]:
         """For every row of a public matrix (rows x clients) the (noisy) weighted mean of the messages, in one release.
 
+        A negative entry turns a message round; a row is divided by the sum of its entries without their signs.
+
         A client's message goes into every row, times the matrix entry; all of that together is clipped. Columns are
         divided by the largest column norm before, and the result multiplied by it after, so that a client that stands
         in many rows does not lose by the clip what a client in one row keeps.
@@ -220,7 +222,7 @@ class Inbox:
 
         widest = jnp.sqrt(jnp.square(relation).sum(axis=0)).max()
         total, inbox = self._query(MIXTURE, clipping.rows(contribution), relation / widest, active)
-        divisors = jnp.maximum(relation @ self.expected, 1e-6) / widest
+        divisors = jnp.maximum(jnp.abs(relation) @ self.expected, 1e-6) / widest
         return jax.tree.map(lambda leaf: leaf / divisors.reshape(-1, *(1,) * (leaf.ndim - 1)), total), inbox
 
     def second_moment(self, active: Value = True) -> tuple[Array, Inbox]:
