@@ -25,10 +25,12 @@ from kinfolk import (
 )
 from kinfolk.algorithms.relations import relation_of, with_relation
 from kinfolk.cli.data import read_relation
+from kinfolk.data.federation import DataError
+from kinfolk.data.tables.read import groups_by
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.toml import ConfigError, from_toml, to_toml
-from kinfolk.training import job_file, offload
+from kinfolk.training import job_file, offload, run_directory
 from kinfolk.training.build import build_algorithm
 
 TOWNS = ("graz", "lyon", "oslo", "turku")
@@ -149,8 +151,7 @@ def test_the_command_line_takes_a_file(form: str, tmp_path: Path, command: Any) 
     words = ("--client", "town", "--target", "y", "--relation", relation, "--level", "none", "--seed", 0, "--rounds", 2)
     code, _, err = command("train", tmp_path / "towns.csv", *words, "--output", tmp_path / "runs")
     assert code == 0, err
-    (path,) = (tmp_path / "runs").iterdir()
-    (phase,) = from_toml((path / "public" / "experiment.toml").read_text(), Experiment).phases
+    (phase,) = run_directory.open_run(tmp_path / "runs" / "latest").experiment().phases
     assert phase.method == "relation_regularized"
     assert build_algorithm(phase, "none", TOWNS).relation.tolist() == MATRIX  # type: ignore[attr-defined]
 
@@ -229,3 +230,34 @@ def test_a_study_agrees_on_the_relation() -> None:
     assert first.digest != second.digest
     assert np.asarray(first.algorithms[0].relation).tolist() == MATRIX  # type: ignore[attr-defined]
     assert jax.tree.leaves(first.first())[0].shape[0] == 2, "one model per group"
+
+
+def test_a_column_of_the_tables_names_groups(tmp_path: Path) -> None:
+    for town, region in (("graz", "alps"), ("lyon", "west"), ("turin", "alps")):
+        (tmp_path / f"{town}.csv").write_text(f"x,region\n1,{region}\n2, {region}\n")
+    files = sorted(tmp_path.glob("*.csv"))
+    assert groups_by("region", files, None) == {"graz": "alps", "lyon": "west", "turin": "alps"}
+    whole = tmp_path / "all.csv"
+    whole.write_text("town,x,region\nturku,1,north\noslo,2,north\nturku,3,coast\n")
+    with pytest.raises(DataError, match=r"client 'turku' is in group 'north' and, in .*, in 'coast'"):
+        groups_by("region", [whole], "town")
+    whole.write_text("town,x,region\nturku,1,north\noslo,2,\n")
+    with pytest.raises(DataError, match="is empty in"):
+        groups_by("region", [whole], "town")
+    with pytest.raises(DataError, match="regoin"):
+        groups_by("regoin", [whole], "town")
+
+
+@pytest.mark.slow
+def test_the_command_line_takes_a_column(tmp_path: Path, command: Any) -> None:
+    lines = [f"{town},{n % 7},{'hills' if town == 'lyon' else 'coast'},{n % 2}" for town in TOWNS for n in range(20)]
+    (tmp_path / "all.csv").write_text("\n".join(["town,x,region,sick", *lines]) + "\n")
+    words = ("train", tmp_path / "all.csv", "--client", "town", "--target", "sick", "--seed", 0, "--rounds", 2)
+    code, _, err = command(*words, "--relation", "column:region", "--output", tmp_path / "runs")
+    assert code == 0, err
+    (phase,) = run_directory.open_run(tmp_path / "runs" / "latest").experiment().phases
+    assert phase.method == "relation_regularized"
+    assert phase.options["groups"] == {town: "hills" if town == "lyon" else "coast" for town in TOWNS}
+    code, _, err = command("train", "--relation", "column:region", "--seed", 0)
+    assert code == 1
+    assert "names a column, and no table was given" in " ".join(err.split())

@@ -42,8 +42,7 @@ def test_the_library_decides_what_the_command_and_the_estimator_do(
     files = (table(tmp_path), "--client", "town", "--target", "sick", "--output", tmp_path / "runs")
     code, _, err = command("train", *files, "--level", "client", "--seed", 0, "--epsilon", 4, "--delta", 0.01, *words)
     assert code == 0, err
-    (path,) = (tmp_path / "runs").iterdir()
-    found = run_directory.open_run(path).experiment()
+    found = run_directory.open_run(tmp_path / "runs" / "latest").experiment()
     level = client_level(4.0, 0.01, allow_large_delta=False)
     estimator = PersonalizedClassifier(privacy=level, random_state=0, **given).fit(X, Y, clients=WHO)
     mine = recommend(federation(), level, seed=0, **given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from kinfolk.cli.data import in_directory, privacy_level, read_relation, seeds_from, table_choice
+from kinfolk.cli.data import (
+    in_directory,
+    privacy_level,
+    read_relation,
+    relation_of_tables,
+    seeds_from,
+    table_choice,
+)
 from kinfolk.cli.output import (
     ClientColumn,
     DataDir,
@@ -85,15 +93,18 @@ def compare(
             raise ConfigError(f"method={name!r} is not one of {', '.join(REGISTRY)}")
     budgets: Sequence[float | None] = [None] if level == "none" else list(dict.fromkeys(epsilon or [3.0]))
     levels = [privacy_level(level, budget, delta, clip, None) for budget in budgets]
-    known = None if relation is None else read_relation(relation)
     strength = recipes.COMPARED_STRENGTH if strength is None and not files else strength
-    given = recipes.Given(None, rounds, step_size, strength=strength, relation=known, pull=pull)
+    given = recipes.Given(None, rounds, step_size, strength=strength, pull=pull)
+    if relation is not None and not files:
+        given = replace(given, relation=read_relation(relation))
     notes: list[str] = []
     choice, federations = in_directory(DataChoice(data, test_fraction=test_fraction), data_dir), None
     if files:
         from kinfolk.data.tables.encode import federation
 
         choice, rows = table_choice(files, client, target, schema, None, test_fraction)
+        if relation is not None:
+            given = replace(given, relation=relation_of_tables(relation, files, rows.schema.client))
         federations = [federation(rows, choice, number) for number in numbers]
         notes = [*rows.notes, *rows.about_one_answer("mean_regularized")]
         tell(notes, as_json)

@@ -53,8 +53,8 @@ RelationFile = Annotated[
     Path | None,
     typer.Option(
         "--relation",
-        help="Who is related to whom, if that is public: JSON (client to group, or a matrix), CSV (client,group), or a "
-        "graph as CSV (client,neighbour,weight).",
+        help="Who is related to whom, if that is public: JSON (client to group, or a matrix), CSV (client,group), a "
+        "graph as CSV (client,neighbour,weight), or column:NAME, a column of the tables that names groups.",
     ),
 ]
 PullOption = Annotated[

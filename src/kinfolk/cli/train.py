@@ -9,7 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from kinfolk.cli.data import in_directory, privacy_level, read_relation, seeds_from, table_choice
+from kinfolk.cli.data import (
+    in_directory,
+    privacy_level,
+    read_relation,
+    relation_of_tables,
+    seeds_from,
+    table_choice,
+)
 from kinfolk.cli.output import (
     ClientColumn,
     DataDir,
@@ -121,8 +128,9 @@ def train(
     numbers = seeds_from(seed or 0, seeds)
     federations: Any = None
     notes: list[str] = []
-    known = None if relation is None else read_relation(relation)
-    given = recipes.Given(method, rounds, step_size, batch_size, _strength(strength), relation=known, pull=pull)
+    given = recipes.Given(method, rounds, step_size, batch_size, _strength(strength), pull=pull)
+    if relation is not None and not files:
+        given = replace(given, relation=read_relation(relation))
     if is_file:
         experiment = load(files[0])
         experiment = replace(experiment, data=in_directory(experiment.data, data_dir))
@@ -132,6 +140,8 @@ def train(
             from kinfolk.data.tables.encode import federation
 
             choice, rows = table_choice(files, client, target, schema, name, test_fraction)
+            if relation is not None:
+                given = replace(given, relation=relation_of_tables(relation, files, rows.schema.client))
             federations = [federation(rows, choice, number) for number in numbers]
             found = recipes.for_federation(federations[0], privacy, given)
             notes = [*rows.notes, *found.notes, *rows.about_one_answer(found.phase.method)]

@@ -188,6 +188,27 @@ def not_plain(series: pl.Series) -> bool:
     return series.dtype.is_nested() or series.dtype in (pl.Binary, pl.Object)
 
 
+def groups_by(column: str, files: Sequence[Path], client: str | None) -> dict[str, str]:
+    """Each client's group, which a column names in all of its rows; public, like the client's own name.
+
+    `client`: the column that says whose row it is; None: every file is one client.
+    """
+    found: dict[str, str] = {}
+    for file in read_all(files):
+        require_column(file, column, "relation")
+        ids, groups = client_ids(file, client, len(files) > 1), canonical(file.frame[column])
+        pairs = zip(ids.to_list(), groups.to_list(), strict=True)
+        for row, (name, group) in enumerate(pairs):
+            if group is None:
+                raise DataError(f"column {column!r} names the client's group, and is empty in {file.row(row)}")
+            if found.setdefault(name, group) != group:
+                raise DataError(
+                    f"client {name!r} is in group {found[name]!r} and, in {file.row(row)}, in {group!r}: a column that "
+                    "names groups must be the same in all rows of a client"
+                )
+    return found
+
+
 def canonical(series: pl.Series) -> pl.Series:
     """Values as text, the same whatever type a file gave them: 3, 3.0 and "3.0" are all "3", true is "yes"."""
     pl = polars()
