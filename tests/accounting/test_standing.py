@@ -5,6 +5,7 @@ Stated values are compared with a second account, written out here from distance
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,12 +13,13 @@ import numpy as np
 import pytest
 from dp_accounting import gaussian_mechanism
 
+from kinfolk.accounting import composition
 from kinfolk.accounting.account import Account
 from kinfolk.accounting.calibrate import Population, calibrated
 from kinfolk.accounting.ledger import Ledger, LedgerError
 from kinfolk.accounting.members import ALONE, Source
 from kinfolk.accounting.noise_for_budget import largest
-from kinfolk.accounting.owner import open_owned
+from kinfolk.accounting.owner import default_ledger, ledger_folder, open_owned
 from kinfolk.accounting.standing import lost
 from kinfolk.data.identity import Identity
 from kinfolk.privacy.levels import PrivacyLevel
@@ -385,3 +387,23 @@ def test_what_a_silos_rows_have_lost_is_the_sum_over_studies(ledger: Ledger) -> 
     assert exact((1, noise_of(one)), (1, noise_of(two))) <= both.epsilon
     assert both.releases == ("study one", "study two")
     assert lost(ledger, "others", DELTA).epsilon == 0.0
+
+
+def test_a_ledger_from_before_accounts_followed_rows(tmp_path: Path) -> None:
+    """As a release of then wrote it, epsilon 1 at delta 1e-3: it counts for every row of its data name."""
+    folder = ledger_folder()
+    folder.mkdir(parents=True)
+    shutil.copy(Path(__file__).parent / "ledger_of_0_1.jsonl", folder / "patients.jsonl")
+    with open_owned(default_ledger()) as ledger:
+        before = [(x.run, x.cost, x.uses) for x in ledger.lines if x.party == "graz"]
+        assert {x.members for x in ledger.lines} == {""}
+        assert 0.9 < composition.epsilon(composition.by_run(before), 1e-3) <= 1.0
+        with pytest.raises(LedgerError, match="would reach"):
+            release(ledger, "again", account(Table().source(), "example", epsilon=1.0))
+        later = account(Table().source(), "example", epsilon=20.0, noise=4.0)
+        release(ledger, "later", later)
+        truth = exact((1, noise_of(later)))
+        old = composition.epsilon(composition.by_run(before), DELTA)
+        assert worst(ledger, "later", later) > max(truth, old)
+        with pytest.raises(LedgerError, match="is new in this ledger, which also holds 'patients'"):
+            release(ledger, "others", account(Table(name="pupils").source(), "example"))
