@@ -38,7 +38,10 @@ class Room:
         self.path = path
         self._handle, self._temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            os.posix_fallocate(self._handle, 0, max(1, size))
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self._handle, 0, max(1, size))
+            else:  # macOS
+                os.write(self._handle, bytes(max(1, size)))
         except BaseException:
             self.__exit__()
             raise

@@ -10,9 +10,8 @@ import pytest
 from kinfolk.accounting.ledger import Ledger, LedgerError
 from kinfolk.accounting.owner import open_owned
 from kinfolk.accounting.views import aggregators, trust
-from tests.accounting.test_standing import Table, account, ledger, release
+from tests.accounting.wards import Table, account, release
 
-__all__ = ["ledger"]
 TABLE = Table(known_by="row")
 
 

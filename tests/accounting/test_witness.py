@@ -10,7 +10,7 @@ import pytest
 from kinfolk.accounting.ledger import LedgerError
 from kinfolk.accounting.owner import key_folder, open_new, open_owned
 from kinfolk.accounting.witness import FILE
-from tests.accounting.test_standing import Table, account, release
+from tests.accounting.wards import Table, account, release
 
 
 def charged(ledger: Path, run: Path, name: str = "first") -> None:

@@ -79,11 +79,11 @@ class Statement(TypedDict):
     run: str
     """Added by whoever writes it into a run directory, as are the rounds."""
     rounds: int
-    tasks_per_person: int
+    tasks_per_person: NotRequired[int]
     """These and `person` only where people may be in several clients."""
-    person: PersonAccount
-    strength_learned: bool
-    epsilon_if_participation_is_seen: float
+    person: NotRequired[PersonAccount]
+    strength_learned: NotRequired[bool]
+    epsilon_if_participation_is_seen: NotRequired[float]
     ledger: NotRequired[str]
     clients: NotRequired[int]
     outcome: NotRequired[str]
@@ -193,7 +193,7 @@ def _add_promise(result: Statement, book: Book) -> None:
     if "epsilon_if_participation_is_seen" in result:
         seen = max(result["epsilon_if_participation_is_seen"], result["epsilon"], book.seen)
         result["epsilon_if_participation_is_seen"] = seen
-    if "person" in result:
+    if "person" in result and "tasks_per_person" in result:
         dearest = sorted((party["epsilon"] for party in result["parties"]), reverse=True)
         result["person"]["epsilon"] = float(sum(dearest[: result["tasks_per_person"]]))
     for study, why in book.trusted:
@@ -261,7 +261,7 @@ def text(result: Statement) -> str:
     ]
     if "promise" in result:
         lines += _promise_text(result["promise"])
-    if "person" in result:
+    if "person" in result and "tasks_per_person" in result:
         joint = result["person"]
         lines.append(
             f"A person with one example in each of up to {result['tasks_per_person']} clients: the accounts add up to "

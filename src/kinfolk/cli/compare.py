@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from kinfolk.cli.data import (
-    in_directory,
-    privacy_level,
-    read_relation,
-    relation_of_tables,
-    seeds_from,
-    table_choice,
-)
+from kinfolk.cli.data import in_directory, privacy_level, read_relation, seeds_from, table_choice
 from kinfolk.cli.output import (
     ClientColumn,
     DataDir,
@@ -34,11 +27,11 @@ from kinfolk.cli.output import (
     TestFraction,
     bar,
     console,
+    refuse_unused,
     result_row,
     show_results,
     tell,
 )
-from kinfolk.cli.train import refuse_unused
 from kinfolk.data.choice import DataChoice
 from kinfolk.toml import ConfigError
 from kinfolk.training.experiment import Experiment
@@ -104,7 +97,7 @@ def compare(
 
         choice, rows = table_choice(files, client, target, schema, None, test_fraction)
         if relation is not None:
-            given = replace(given, relation=relation_of_tables(relation, files, rows.schema.client))
+            given = replace(given, relation=read_relation(relation, files, rows.schema.client))
         federations = [federation(rows, choice, number) for number in numbers]
         notes = [*rows.notes, *rows.about_one_answer("mean_regularized")]
         tell(notes, as_json)

@@ -32,20 +32,16 @@ COLUMN = "column:"
 """Before the name of a column of the tables, instead of a relation's file."""
 
 
-def relation_of_tables(relation: Path, files: Sequence[Path], client: str | None) -> Any:
-    """As `read_relation`; or each client's group, from a column of the tables."""
-    from kinfolk.data.tables.read import groups_by
-
-    if not str(relation).startswith(COLUMN):
-        return read_relation(relation)
-    return groups_by(str(relation).removeprefix(COLUMN), files, client)
-
-
-def read_relation(path: Path) -> Any:
+def read_relation(path: Path, tables: Sequence[Path] = (), client: str | None = None) -> Any:
     """Each client's group, or a matrix (groups x clients), from a JSON file; or lines `client,group` of a CSV file, or
-    (a graph) its lines `client,neighbour` or `client,neighbour,weight`, under a line of these names."""
+    (a graph) its lines `client,neighbour` or `client,neighbour,weight`, under a line of these names; or each client's
+    group from a column of the tables, in which `client` says whose row it is."""
     if str(path).startswith(COLUMN):
-        raise ConfigError(f"relation={path} names a column, and no table was given: give a file, or tables")
+        if not tables:
+            raise ConfigError(f"relation={path} names a column, and no table was given: give a file, or tables")
+        from kinfolk.data.tables.read import groups_by
+
+        return groups_by(str(path).removeprefix(COLUMN), tables, client)
     try:
         text = path.read_text()
     except OSError as error:

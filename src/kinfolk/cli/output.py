@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+from kinfolk.toml import ConfigError
 
 if TYPE_CHECKING:
     from kinfolk.training.run_directory import Run
@@ -187,3 +189,11 @@ def spent(row: dict[str, Any]) -> str:
 
 def _number(value: float | None) -> str:
     return "not measured" if value is None else f"{value:.4g}"
+
+
+def refuse_unused(context: typer.Context, names: Sequence[str], why: str, only: bool = False) -> None:
+    """Refuses options that were typed and would change nothing: all but these names, or only these."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if (name in names) is only and source is not None and source.name == "COMMANDLINE":
+            raise ConfigError(f"--{name.replace('_', '-')}: {why}")

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from kinfolk.cli.data import (
-    in_directory,
-    privacy_level,
-    read_relation,
-    relation_of_tables,
-    seeds_from,
-    table_choice,
-)
+from kinfolk.cli.data import in_directory, privacy_level, read_relation, seeds_from, table_choice
 from kinfolk.cli.output import (
     ClientColumn,
     DataDir,
@@ -34,6 +26,7 @@ from kinfolk.cli.output import (
     Target,
     TestFraction,
     bar,
+    refuse_unused,
     result_row,
     show_results,
     tell,
@@ -141,7 +134,7 @@ def train(
 
             choice, rows = table_choice(files, client, target, schema, name, test_fraction)
             if relation is not None:
-                given = replace(given, relation=relation_of_tables(relation, files, rows.schema.client))
+                given = replace(given, relation=read_relation(relation, files, rows.schema.client))
             federations = [federation(rows, choice, number) for number in numbers]
             found = recipes.for_federation(federations[0], privacy, given)
             notes = [*rows.notes, *found.notes, *rows.about_one_answer(found.phase.method)]
@@ -186,14 +179,6 @@ def train(
 BESIDE_A_FILE = ("sources", "output", "ledger", "disjoint_because", "data_dir", "track", "as_json")
 """Options that are not settings of an experiment."""
 OF_TABLES = ("client", "target", "schema", "name")
-
-
-def refuse_unused(context: typer.Context, names: Sequence[str], why: str, only: bool = False) -> None:
-    """Refuses options that were typed and would change nothing: all but these names, or only these."""
-    for name in context.params:
-        source = context.get_parameter_source(name)
-        if (name in names) is only and source is not None and source.name == "COMMANDLINE":
-            raise ConfigError(f"--{name.replace('_', '-')}: {why}")
 
 
 def _strength(text: str | None) -> float | str | None:

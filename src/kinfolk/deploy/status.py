@@ -48,7 +48,12 @@ def silo_status(folder: Path) -> dict[str, Any]:
 
 
 def _silo_account(path: Path, policy: Policy, delta: float) -> dict[str, Any]:
-    """Of the silo's rows over everything that its owner's ledger holds, whatever studies call the silo."""
+    """Of the silo's rows over everything that its owner's ledger holds, whatever studies call the silo.
+
+    At client level the account is the server's: the silo has no epsilon of its own.
+    """
+    if policy.privacy.level.server_pays:
+        return {"epsilon": None, "delta": delta, "simulated": policy.test_keys, "releases": 0}
     if policy.test_keys or not path.exists():
         return _account(path, policy.privacy, policy.client, policy.data.name, delta)
     with open_owned(path) as ledger:

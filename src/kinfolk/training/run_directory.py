@@ -49,10 +49,6 @@ PUBLIC = (
 """What may lie in `public/`, besides the rounds in `public/shared/`: everything else is private."""
 
 
-SOMETIMES = ("tasks_per_person", "person", "strength_learned", "epsilon_if_participation_is_seen")
-"""What only some statements have."""
-
-
 class Metrics(TypedDict):
     """What was measured after some rounds, as means over seeds; the round alone, where no client has test rows."""
 
@@ -142,7 +138,7 @@ class Run:
         """The privacy statement as plain values; there when the run is done."""
         from kinfolk.accounting.statement import Statement
 
-        return run_files.read_json(self.public / "statement.json", Statement, SOMETIMES)
+        return run_files.read_json(self.public / "statement.json", Statement)
 
     def metrics(self) -> list[Metrics]:
         """Errors on test rows after some rounds: private."""

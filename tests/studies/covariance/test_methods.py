@@ -197,7 +197,9 @@ def test_people_in_several_clients_have_a_joint_account(tmp_path: Path) -> None:
     assert "one person, whose data are all of up to 3 clients" in (joint.public / "statement.txt").read_text()
     local = Experiment(seed=0, privacy=example_level(1.0, tasks_per_person=2), phases=(Phase("local", 1),))
     found = loop.run(local, tmp_path / "example")
-    assert found.statement()["person"]["epsilon"] == pytest.approx(2, rel=0.02)
+    person = found.statement().get("person")
+    assert person is not None
+    assert person["epsilon"] == pytest.approx(2, rel=0.02)
     assert "accounts add up" in (found.public / "statement.txt").read_text()
     with pytest.raises(ValueError, match="leave the cohort out"):
         client_level(1.0, cohort=5.0, tasks_per_person=2)
