@@ -13,7 +13,7 @@ import pytest
 from scipy import special, stats
 
 from kinfolk.privacy import exact_samplers
-from kinfolk.privacy.exact_samplers import geometric, rounded_laplace, rounded_normal, uniform
+from kinfolk.privacy.exact_samplers import discrete_gaussian, geometric, rounded_laplace, rounded_normal, uniform
 
 SIGN = 2**63
 
@@ -244,3 +244,34 @@ def test_uniform_numbers_are_even_and_thrown_away_where_they_would_not_be() -> N
     assert stats.chisquare(np.bincount(draws, minlength=7)).pvalue > 1e-6
     edge = 2**63 // 7 * 7
     assert uniform(7, 2, Served([2 * edge, 2 * (edge - 1), 2 * 9])).tolist() == [6, 2]
+
+
+@pytest.mark.parametrize("scale", [0.31, 0.6, 5.0, 1000.0, 2e5])
+def test_the_quick_ratio_of_a_discrete_gaussian_is_the_exact_one(scale: float) -> None:
+    for sigmas in (0, 1, 3, 8, 12):
+        m = int(sigmas * scale)
+        quick = float(exact_samplers._quick_ratio(np.array([m]), scale)[0])
+        exact = exact_samplers._ratio(m, scale, 200) / 2**200
+        assert np.isnan(quick) or abs(quick - exact) < exact_samplers.RATIO_ERROR / 1000
+        weights = [mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * mpmath.mpf(scale) ** 2)) for k in (m, m + 1)]
+        cells = [mpmath.ncdf((k + 0.5) / scale) - mpmath.ncdf((k - 0.5) / scale) for k in (m, m + 1)]
+        if sigmas < 4:  # where double precision of the textbook formula suffices
+            following = exact_samplers._ratio(m + 1, scale, 200) / 2**200
+            assert float(weights[0] / cells[0] / (weights[1] / cells[1])) == pytest.approx(exact / following, rel=1e-5)
+
+
+def test_a_discrete_gaussian_draws_as_many_bits_as_it_takes() -> None:
+    """A uniform number that begins like the ratio itself is settled by its later bits, above or below."""
+    ratio = exact_samplers._ratio(3, 2.0, 128)
+    first, second = ratio >> 64, ratio & (2**64 - 1)
+    for more, kept in ((second - 2**40, True), (second + 2**40, False)):
+        served = Served([more])
+        assert exact_samplers._below_ratio(first, 3, 2.0, served) is kept
+        assert len(served.words) == 1
+
+
+@pytest.mark.parametrize("shape", [(), 0, 3, (2, 0), (2, 3)])
+def test_shapes_of_discrete_gaussians(shape: int | tuple[int, ...]) -> None:
+    assert discrete_gaussian(1e4, shape).shape == np.empty(shape).shape
+    with pytest.raises(ValueError, match="one number"):
+        discrete_gaussian(np.ones(2), shape)  # type: ignore[arg-type]

@@ -10,12 +10,15 @@ float64 cannot.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from mpmath import libmp
+from mpmath.ctx_mp import MPContext
 from scipy import special
 
 Source = Callable[[int], bytes]
@@ -29,6 +32,8 @@ GUARD_BITS = 32
 SMALL = 2**20
 """Below this the 63 drawn bits say too little about the logarithm of the tail probability for float64."""
 BATCH = 2**16
+RATIO_ERROR = 1e-9
+"""Assumed of a quadrature whose error is below 1e-13."""
 
 Mpf = tuple[int, int, int, int]
 """A number of `mpmath.libmp`: sign, mantissa, exponent and bits."""
@@ -81,6 +86,80 @@ def geometric(
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
     """Integers that are at least k with probability exp(-k / scale), for every k >= 0 that fits in an int32."""
     return np.minimum(np.abs(_sample(LAPLACE, scale, shape, source, 2)), LARGEST).astype(np.int32)
+
+
+def discrete_gaussian(
+    scale: float, shape: int | tuple[int, ...], source: Source = os.urandom
+) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
+    """Integers m with probability exactly proportional to exp(-m^2 / (2 scale^2)); wrapped around like the others.
+
+    Sums of these are, but for a negligible and known difference, of the same law, which those of rounded normals are
+    not. A rounded normal is kept with the probability that turns its law into this one: 1 less about 1 / (6 scale^2).
+    """
+    if np.ndim(scale) != 0:
+        raise ValueError("scale must be one number for all samples")
+    count, found = int(np.prod(shape)), np.empty(0, np.int64)
+    while found.size < count:
+        drawn = _sample(NORMAL, scale, count - found.size, source, 1)
+        found = np.concatenate([found, drawn[_kept(drawn, float(scale), source)]])
+    return found.astype(np.int32).reshape(shape)
+
+
+def _kept(drawn: np.ndarray, scale: float, source: Source) -> np.ndarray:
+    """Whether a uniform number lies below exp(-1 / (8 s^2)) / g(m), g the mean of exp(-(2 m x + x^2) / (2 s^2)) over x
+    in [-1/2, 1/2].
+
+    That ratio is at most 1, and at least 1 - (1 + (m / s)^2) / (8 s^2): most are settled by the first bits.
+    """
+    words = np.frombuffer(source(4 * drawn.size), "<u4", drawn.size)
+    largest = float(np.abs(drawn).max(initial=0))
+    certain = 1 - (1 + 1e-9) * (1 + (largest / scale) ** 2) / (8 * scale * scale) - 2.0**-50
+    kept = words < np.uint32(max(0.0, certain) * 2**32 // 1)  # the next bits cannot change that
+    left = np.flatnonzero(~kept)
+    if not left.size:
+        return kept
+    j = words[left].astype(np.uint64) << np.uint64(32) | np.frombuffer(source(4 * left.size), "<u4", left.size)
+    u, ratio = j.astype(np.float64) * 2.0**-64, _quick_ratio(drawn[left], scale)
+    kept[left] = u < ratio
+    for k in np.flatnonzero(~(np.abs(u - ratio) > RATIO_ERROR)):
+        kept[left[k]] = _below_ratio(int(j[k]), abs(int(drawn[left[k]])), scale, source)
+    return kept
+
+
+def _quick_ratio(drawn: np.ndarray, scale: float) -> np.ndarray:
+    """The ratio of `_kept` by Gauss-Legendre quadrature; not a number where that may be too hard for it."""
+    nodes, weights = np.polynomial.legendre.leggauss(32)
+    slope = np.abs(drawn) / (scale * scale)
+    x = nodes[:, None] / 2
+    mean = weights @ np.exp(-np.minimum(slope, 40) * x - np.square(x / scale) / 2) / 2
+    return np.where((slope > 40) | (scale < 0.3), np.nan, math.exp(-1 / (8 * scale * scale)) / mean)
+
+
+_PRECISE: Any = MPContext()
+"""mpmath's numbers with a precision of their own, which nothing else changes."""
+
+
+def _below_ratio(j: int, m: int, scale: float, source: Source) -> bool:
+    """Whether the uniform number that begins with the 64 bits j lies below the ratio, drawing as many as that takes."""
+    bits = 64
+    while True:
+        ratio, slack = _ratio(m, scale, bits + GUARD_BITS), 1 << GUARD_BITS // 2
+        if (j + 1) << GUARD_BITS < ratio - slack:
+            return True
+        if j << GUARD_BITS > ratio + slack:
+            return False
+        j, bits = j << 64 | int(_words(source, 1)[0]), bits + 64
+
+
+def _ratio(m: int, scale: float, bits: int) -> int:
+    """The ratio of `_kept` in units of 2**-bits. The difference of two tails loses about as many bits as m has."""
+    own = _PRECISE
+    with own.workprec(bits + 4 * GUARD_BITS):
+        s, half = own.mpf(scale), own.mpf(1) / 2
+        root = s * own.sqrt(2)
+        cell = own.erfc((m - half) / root) - own.erfc((m + half) / root)
+        mean = own.exp(own.mpf(m) ** 2 / (2 * s * s)) * s * own.sqrt(own.pi / 2) * cell
+        return int(own.floor(own.ldexp(own.exp(-1 / (8 * s * s)) / mean, bits)))
 
 
 def uniform(

@@ -1,0 +1,165 @@
+"""What all silos of a secure sum have agreed on, and what each of them insists on by itself.
+
+A silo is protected against the server together with `colluding` silos. Two lists of survivors that are both signed by
+`survivors` silos share an honest signer if survivors > (silos + colluding) / 2, so only one can ever be opened; and of
+those who survive at least survivors - colluding are honest, so their shares of noise suffice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from kinfolk.privacy.clipping import GRID_STEPS
+from kinfolk.privacy.exact_samplers import LARGEST, NORMAL
+from kinfolk.privacy.release import PrivacyError
+
+MOST_SILOS = 256
+"""Every pair of silos shares a mask: time grows with the square."""
+LEAST_SHARE = 1000.0
+"""Grid steps: a silo's share of noise is never narrower, so that a sum of shares is a discrete Gaussian to within
+10^-4000000 (`share_excess`)."""
+
+
+class SecureError(PrivacyError):
+    """Something in a secure sum that a silo does not do, or that the server cannot use."""
+
+
+def encoded(*parts: str | bytes | int) -> bytes:
+    """The parts in one row of bytes that no other parts give: what is signed, hashed or bound to a key."""
+    raw = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
+    return b"".join(len(part).to_bytes(8, "big") + part for part in raw)
+
+
+def least_survivors(silos: int, colluding: int) -> int:
+    """The fewest survivors with which no two lists can both be opened.
+
+    >>> least_survivors(50, 10)
+    31
+    """
+    return (silos + colluding) // 2 + 1
+
+
+def usual_survivors(silos: int, colluding: int) -> int:
+    """Four fifths of the silos, or more where that is too few: what is asked for where nobody says."""
+    return max(least_survivors(silos, colluding), 4 * silos // 5)
+
+
+def require_threshold(silos: int, survivors: int, colluding: int) -> None:
+    """Refuses numbers for which the claim does not hold."""
+    if not 2 <= silos <= MOST_SILOS:
+        raise SecureError(f"silos={silos} must be at least 2 and at most {MOST_SILOS}: every pair shares a mask")
+    if not 0 <= colluding <= silos - 2:
+        raise SecureError(
+            f"colluding={colluding} must be at least 0 and at most {silos - 2} of {silos} silos: against all others "
+            "together masks protect nobody; use aggregator='local', where each adds the whole noise"
+        )
+    if not least_survivors(silos, colluding) <= survivors <= silos:
+        raise SecureError(
+            f"survivors={survivors} must be at least {least_survivors(silos, colluding)}, more than half of silos and "
+            f"colluding together, and at most {silos}: with fewer a server could open two lists"
+        )
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The terms of a run's secure sums. Every silo has its own copy; its digest is in everything that is signed."""
+
+    study: str
+    """The digest of the study."""
+    names: tuple[str, ...]
+    keys: tuple[bytes, ...]
+    """Every silo's public Ed25519 key, 32 bytes."""
+    survivors: int
+    """T: with fewer a sum is given up."""
+    colluding: int
+    """t: how many silos may work with the server, or deviate in any way."""
+    length: int
+    """Numbers in a vector."""
+    clip: float
+    """Largest norm of a silo's contribution; GRID_STEPS steps of the grid."""
+    deviation: float
+    """Of the noise that survivors - colluding shares make together, in grid steps."""
+
+    def __post_init__(self) -> None:
+        if len(set(self.names)) < len(self.names) or len(set(self.keys)) < len(self.keys):
+            raise SecureError("names and keys of silos must all differ: two with one key are one silo")
+        if len(self.names) != len(self.keys) or any(len(key) != 32 for key in self.keys):
+            raise SecureError("every silo needs one public key of 32 bytes")
+        require_threshold(len(self.names), self.survivors, self.colluding)
+        if self.length < 1 or not (self.clip > 0 and math.isfinite(self.clip)):
+            raise SecureError(f"length={self.length} and clip={self.clip} must be positive")
+        if not self.share >= LEAST_SHARE:
+            raise SecureError(
+                f"deviation={self.deviation:g} grid steps leave a share of {self.share:g}, below {LEAST_SHARE:g}: sums "
+                "of so narrow shares are not the law that is accounted for; use more noise"
+            )
+        reach = len(self.names) * GRID_STEPS + NORMAL.reach * self.share * math.sqrt(len(self.names))
+        if not reach <= LARGEST:
+            raise SecureError(f"deviation={self.deviation:g} grid steps do not fit into 32 bits: use a larger epsilon")
+
+    @property
+    def silos(self) -> int:
+        """How many there are."""
+        return len(self.names)
+
+    @property
+    def share(self) -> float:
+        """Standard deviation of one silo's noise, in grid steps: survivors - colluding of them suffice."""
+        return self.deviation / math.sqrt(self.survivors - self.colluding)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The same for two silos exactly if they agree on everything."""
+        numbers = (self.survivors, self.colluding, self.length, float(self.clip).hex(), float(self.deviation).hex())
+        return hashlib.sha256(encoded("secure sum 1", self.study, *self.names, *self.keys, *numbers)).digest()
+
+    def place(self, name: str) -> int:
+        """A silo's number, from 1 on."""
+        found = self._places.get(name)
+        if found is None:
+            raise SecureError(f"silo {name[:40]!r} is not one of the agreement")
+        return found
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.names, 1)}
+
+    def key(self, name: str) -> bytes:
+        """A silo's public key."""
+        return self.keys[self.place(name) - 1]
+
+
+@dataclass(frozen=True)
+class Pins:
+    """What one silo insists on, from its own file: a server's study can change none of it."""
+
+    keys: Mapping[str, bytes]
+    """The silos that it knows, with their public keys."""
+    least_survivors: int
+    most_silos: int
+    least_colluding: int
+    """The noise must suffice though so many silos work with the server."""
+    least_deviation: float
+    """In grid steps: noise that the silo's own budget was planned with."""
+
+    def require(self, agreement: Agreement) -> None:
+        """Refuses an agreement that is weaker than the silo's own terms.
+
+        `agreement`: what the study says.
+        """
+        for name, key in zip(agreement.names, agreement.keys, strict=True):
+            if self.keys.get(name) != key:
+                raise SecureError(f"silo {name!r} has a key that the policy does not know: compare keys with its owner")
+        for name, found, least in (
+            ("survivors", agreement.survivors, self.least_survivors),
+            ("colluding", agreement.colluding, self.least_colluding),
+            ("deviation", agreement.deviation, self.least_deviation),
+        ):
+            if found < least:
+                raise SecureError(f"{name}={found:g} is less than the policy's {least:g}: agree on more")
+        if agreement.silos > self.most_silos:
+            raise SecureError(f"silos={agreement.silos} are more than the policy's {self.most_silos}")

@@ -1,0 +1,156 @@
+"""The server's side of a secure sum: it carries messages, and gets the survivors' sum and nothing else.
+
+What it checks here keeps a sum right; what keeps a silo private, each silo checks for itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from kinfolk.secure import shamir
+from kinfolk.secure.agreement import Agreement, SecureError
+from kinfolk.secure.masks import RING, derived, mask, shared_key
+from kinfolk.secure.messages import (
+    Answer,
+    Attempt,
+    KeyCard,
+    ListSignature,
+    MaskedVector,
+    Opening,
+    Packets,
+    cards_hash,
+    require_signed,
+    view_hash,
+)
+from kinfolk.secure.silo import pair_purpose
+
+
+class Aborted(SecureError):
+    """Too few silos are left: nothing is opened, and a new attempt has new keys and is paid for again."""
+
+
+@dataclass
+class Gathering:
+    """One attempt at one sum, as the server sees it: everything that it is ever sent."""
+
+    agreement: Agreement
+    attempt: Attempt
+    cards: dict[str, KeyCard] = field(default_factory=dict)
+    packets: dict[str, Packets] = field(default_factory=dict)
+    vectors: dict[str, MaskedVector] = field(default_factory=dict)
+    signatures: dict[str, ListSignature] = field(default_factory=dict)
+    openings: dict[str, Opening] = field(default_factory=dict)
+
+    @cached_property
+    def bound(self) -> bytes:
+        """What signatures are bound to."""
+        return self.attempt.bound(self.agreement)
+
+    def take(self, message: Answer) -> None:
+        """One silo's answer; one that does not fit is refused, and the silo has dropped out.
+
+        `message`: with its signature.
+        """
+        require_signed(message, self.bound, self.agreement)
+        if isinstance(message, KeyCard):
+            self._keep(self.cards, message)
+        elif isinstance(message, Packets):
+            if message.cards != cards_hash(self.cards.values()) or set(message.sealed) != {*self.cards} - {
+                message.name
+            }:
+                raise SecureError(f"{message.name!r} shares with others than have keys")
+            self._keep(self.packets, message)
+        elif isinstance(message, MaskedVector):
+            if message.view != self.view or len(message.vector) != 4 * self.agreement.length:
+                raise SecureError(f"the vector of {message.name!r} is of another length, or masked for others")
+            self._keep(self.vectors, message)
+        elif isinstance(message, ListSignature):
+            if (message.view, message.heard) != (self.view, self.heard()):
+                raise SecureError(f"{message.name!r} signed another list")
+            self._keep(self.signatures, message)
+        else:
+            if set(message.seeds) != {*self.heard()} or set(message.mask_keys) != {*self.packets} - {*self.heard()}:
+                raise SecureError(f"{message.name!r} opened other secrets than were asked for")
+            self._keep(self.openings, message)
+
+    def _keep(self, where: dict, message: Answer) -> None:
+        if where.get(message.name, message) != message:
+            raise SecureError(f"{message.name!r} gave two different answers")
+        where[message.name] = message
+
+    def _enough(self, what: str, found: int) -> None:
+        if found < self.agreement.survivors:
+            raise Aborted(f"{found} silos {what}, and {self.agreement.survivors} are needed: the attempt is given up")
+
+    def all_cards(self) -> Sequence[KeyCard]:
+        """Everybody's keys, for everybody."""
+        self._enough("have keys", len(self.cards))
+        return list(self.cards.values())
+
+    def packets_for(self, name: str) -> dict[str, bytes]:
+        """What others have sealed for a silo.
+
+        `name`: of the silo.
+        """
+        self._enough("have shared", len(self.packets))
+        return {sender: found.sealed[name] for sender, found in self.packets.items() if sender != name}
+
+    @property
+    def view(self) -> bytes:
+        """Of all keys and all who share."""
+        return view_hash(cards_hash(self.cards.values()), self.packets)
+
+    def heard(self) -> tuple[str, ...]:
+        """The survivors: those whose vectors are here."""
+        self._enough("have sent their vector", len(self.vectors))
+        return tuple(sorted(self.vectors))
+
+    def all_signatures(self) -> Sequence[ListSignature]:
+        """The survivors' signatures of their list."""
+        self._enough("have signed the list", len(self.signatures))
+        return list(self.signatures.values())
+
+    def total(self) -> np.ndarray:
+        """The survivors' contributions and noise, added modulo 2^32."""
+        self._enough("have opened their shares", len(self.openings))
+        terms, heard = self.agreement, self.heard()
+        total = np.zeros(terms.length, RING)
+        for name in heard:
+            total += np.frombuffer(self.vectors[name].vector, RING)
+            total -= mask(derived(self._seed(name), self.bound), terms.length)
+        for gone in {*self.packets} - {*heard}:
+            key = X25519PrivateKey.from_private_bytes(self._mask_key(gone))
+            for name in heard:
+                pair = mask(
+                    shared_key(key, self.cards[name].mask_key, pair_purpose(self.bound, terms, name, gone)),
+                    terms.length,
+                )
+                total = total - pair if terms.place(name) < terms.place(gone) else total + pair
+        return total
+
+    def _seed(self, name: str) -> bytes:
+        found = self._joined({place: opening.seeds[name] for place, opening in self._by_place().items()})
+        if found is None or hashlib.sha256(found).digest() != self.cards[name].seed_hash:
+            raise Aborted(f"the shares of {name!r} do not fit together: a silo has sent wrong ones")
+        return found
+
+    def _mask_key(self, name: str) -> bytes:
+        found = self._joined({place: opening.mask_keys[name] for place, opening in self._by_place().items()})
+        if found is None or (
+            X25519PrivateKey.from_private_bytes(found).public_key().public_bytes_raw() != self.cards[name].mask_key
+        ):
+            raise Aborted(f"the shares of {name!r} do not fit together: a silo has sent wrong ones")
+        return found
+
+    def _by_place(self) -> dict[int, Opening]:
+        return {self.agreement.place(name): opening for name, opening in self.openings.items()}
+
+    def _joined(self, shares: dict[int, bytes]) -> bytes | None:
+        return shamir.joined(dict(islice(sorted(shares.items()), self.agreement.survivors)))

@@ -1,0 +1,234 @@
+"""A silo's side of a secure sum: five answers, each given once per attempt, and nothing else.
+
+All secrets of an attempt are in memory alone. They are erased when the attempt is over, when it is given up and when
+another one begins; a silo that has lost them has dropped out. So one set of keys masks one vector and opens one list,
+ever: two vectors under the same masks would show the difference of their noise, two lists both secrets of a silo.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from kinfolk.privacy.exact_samplers import Source
+from kinfolk.secure import contribution, shamir
+from kinfolk.secure.agreement import Agreement, Pins, SecureError, encoded
+from kinfolk.secure.masks import RING, derived, mask, shared_key
+from kinfolk.secure.messages import (
+    Attempt,
+    KeyCard,
+    ListSignature,
+    MaskedVector,
+    Opening,
+    Packets,
+    cards_hash,
+    require_signed,
+    signed,
+    view_hash,
+)
+
+NONCE = bytes(12)
+"""Every key seals one packet."""
+Pay = Callable[[Attempt], None]
+"""Charges an attempt to the silo's own ledger, and returns when that is on disk; refuses by an error."""
+
+
+@dataclass
+class _Secrets:
+    """What a silo knows in one attempt."""
+
+    attempt: Attempt
+    bound: bytes
+    masking: X25519PrivateKey
+    sealing: X25519PrivateKey
+    seed: bytes
+    card: KeyCard
+    cards: dict[str, KeyCard] = field(default_factory=dict)
+    packets: Packets | None = None
+    view: bytes = b""
+    shares: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    """Of every sharing silo's mask key and seed, its own among them."""
+    masked: MaskedVector | None = None
+    listed: ListSignature | None = None
+
+
+class Silo:
+    """One silo. An answer that was given is given again to the same question; to another one it is refused."""
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        name: str,
+        key: Ed25519PrivateKey,
+        pins: Pins,
+        pay: Pay,
+        source: Source = os.urandom,
+    ) -> None:
+        pins.require(agreement)
+        if key.public_key().public_bytes_raw() != agreement.key(name):
+            raise SecureError(f"silo {name!r} has another key than the agreement says")
+        self.agreement, self.name, self._key, self._pay, self._source = agreement, name, key, pay, source
+        self._secrets: _Secrets | None = None
+        self._begun: dict[str, tuple[int, int]] = {}
+
+    def begin(self, attempt: Attempt) -> KeyCard:
+        """New keys for a new attempt; those of any other are erased.
+
+        `attempt`: later than all before it in its run.
+        """
+        now, last = (attempt.round, attempt.number), self._begun.get(attempt.run)
+        if self._secrets is not None and self._secrets.attempt == attempt and self._secrets.packets is None:
+            return self._secrets.card
+        if last is not None and now <= last:
+            raise SecureError(f"round {attempt.round}, attempt {attempt.number} of {attempt.run!r} was begun already")
+        self.erase()
+        masking, sealing = (X25519PrivateKey.from_private_bytes(self._source(32)) for _ in range(2))
+        seed, bound = self._source(32), attempt.bound(self.agreement)
+        first, second = (key.public_key().public_bytes_raw() for key in (masking, sealing))
+        card = signed(KeyCard(self.name, first, second, hashlib.sha256(seed).digest()), bound, self._key)
+        self._begun[attempt.run] = now
+        self._secrets = _Secrets(attempt, bound, masking, sealing, seed, card)
+        return card
+
+    def share(self, attempt: Attempt, cards: Sequence[KeyCard]) -> Packets:
+        """Shares of its two secrets for everybody who has keys, each sealed for its receiver.
+
+        `attempt`: the one that was begun. `cards`: everybody's, its own among them.
+        """
+        own, terms = self._current(attempt), self.agreement
+        given = {card.name: card for card in cards}
+        if own.packets is not None:
+            if given != own.cards:
+                raise SecureError("other key cards than were shown before")
+            return own.packets
+        if len(given) < len(cards) or given.get(self.name) != own.card:
+            raise SecureError("the key cards name a silo twice, or another key for this one")
+        if len(given) < terms.survivors:
+            raise SecureError(f"{len(given)} silos have keys, fewer than the {terms.survivors} that are needed")
+        for card in cards:
+            require_signed(card, own.bound, terms)
+        if len({key for card in cards for key in (card.mask_key, card.seal_key)}) < 2 * len(cards):
+            raise SecureError("two silos have the same key")
+        own.cards = given
+        places = [terms.place(name) for name in given]
+        secrets = own.masking.private_bytes_raw(), own.seed
+        first, second = (shamir.split(secret, terms.survivors, places, self._source) for secret in secrets)
+        hashed, sealed = cards_hash(cards), {}
+        for name in given:
+            pair = first[terms.place(name)], second[terms.place(name)]
+            if name == self.name:
+                own.shares[name] = pair
+            else:
+                sealed[name] = self._cipher(own, self.name, name).encrypt(NONCE, pair[0] + pair[1], hashed)
+        own.packets = signed(Packets(self.name, hashed, sealed), own.bound, self._key)
+        return own.packets
+
+    def _cipher(self, own: _Secrets, sender: str, receiver: str) -> ChaCha20Poly1305:
+        other = receiver if sender == self.name else sender
+        purpose = encoded(own.bound, "packet", sender, receiver)
+        return ChaCha20Poly1305(shared_key(own.sealing, own.cards[other].seal_key, purpose))
+
+    def mask(self, attempt: Attempt, sealed: Mapping[str, bytes], message: np.ndarray) -> MaskedVector:
+        """Pays, then adds noise and masks to its message, once.
+
+        `attempt`: the one that was begun. `sealed`: the packets for this silo, by sender. `message`: its numbers, or
+        whole steps of the grid.
+        """
+        own, terms = self._current(attempt), self.agreement
+        if own.packets is None:
+            raise SecureError("a vector was asked for before the shares")
+        sharing = {*sealed, self.name}
+        view = view_hash(own.packets.cards, sharing)
+        if own.view:
+            if own.masked is None or view != own.view:
+                raise SecureError("a vector for these keys was asked for already")
+            return own.masked
+        if self.name in sealed or not sharing <= set(own.cards) or len(sharing) < terms.survivors:
+            raise SecureError(f"packets of {len(sharing)} silos; {terms.survivors} of those with keys are needed")
+        shares = {name: self._opened(own, name, packet) for name, packet in sealed.items()}
+        own.view = view  # from here on these keys are used, whatever happens
+        own.shares.update(shares)
+        self._pay(attempt)
+        total = contribution.noisy(message, terms, self._source) + mask(derived(own.seed, own.bound), terms.length)
+        for name in sealed:
+            pair = mask(self._pair_key(own, name), terms.length)
+            total = total + pair if terms.place(self.name) < terms.place(name) else total - pair
+        own.masked = signed(MaskedVector(self.name, view, total.astype(RING).tobytes()), own.bound, self._key)
+        return own.masked
+
+    def _opened(self, own: _Secrets, sender: str, packet: bytes) -> tuple[bytes, bytes]:
+        assert own.packets is not None
+        try:
+            pair = self._cipher(own, sender, self.name).decrypt(NONCE, packet, own.packets.cards)
+        except InvalidTag:
+            raise SecureError(f"the packet of {sender!r} was not sealed for this silo and this attempt") from None
+        if len(pair) != 2 * shamir.WIDTH:
+            raise SecureError(f"the packet of {sender!r} does not hold two shares")
+        return pair[: shamir.WIDTH], pair[shamir.WIDTH :]
+
+    def _pair_key(self, own: _Secrets, other: str) -> bytes:
+        purpose = pair_purpose(own.bound, self.agreement, self.name, other)
+        return shared_key(own.masking, own.cards[other].mask_key, purpose)
+
+    def sign(self, attempt: Attempt, heard: Sequence[str]) -> ListSignature:
+        """Signs who the survivors are: one list, which has enough of those that share masks, and this silo.
+
+        `attempt`: the one that was begun. `heard`: the survivors' names.
+        """
+        own, names = self._current(attempt), tuple(sorted(heard))
+        if own.masked is None:
+            raise SecureError("a list was asked for before this silo's vector")
+        if own.listed is not None:
+            if own.listed.heard != names:
+                raise SecureError("another list was signed for these keys")
+            return own.listed
+        if len(set(names)) < len(names) or not set(names) <= set(own.shares) or self.name not in names:
+            raise SecureError("a list with strangers, or without this silo, which sent its vector")
+        if len(names) < self.agreement.survivors:
+            raise SecureError(f"{len(names)} survivors, fewer than the {self.agreement.survivors} that are needed")
+        own.listed = signed(ListSignature(self.name, own.view, names), own.bound, self._key)
+        return own.listed
+
+    def open(self, attempt: Attempt, signatures: Sequence[ListSignature]) -> Opening:
+        """Its shares, against enough signatures of the very list that it signed: of every survivor's seed, and of the
+        mask key of everybody else. Never both of one silo.
+
+        `attempt`: the one that was begun. `signatures`: of different survivors.
+        """
+        own = self._current(attempt)
+        listed = own.listed
+        if listed is None:
+            raise SecureError("an opening was asked for before the list")
+        signers = set()
+        for signature in signatures:
+            if (signature.view, signature.heard) != (own.view, listed.heard):
+                raise SecureError(f"{signature.name!r} signed another list, or saw other keys: nothing is opened")
+            require_signed(signature, own.bound, self.agreement)
+            signers.add(signature.name)
+        if len(signers & set(listed.heard)) < self.agreement.survivors:
+            raise SecureError(f"{len(signers)} signatures, and {self.agreement.survivors} survivors' are needed")
+        seeds = {name: own.shares[name][1] for name in listed.heard}
+        keys = {name: own.shares[name][0] for name in own.shares if name not in seeds}
+        return signed(Opening(self.name, own.view, seeds, keys), own.bound, self._key)
+
+    def erase(self) -> None:
+        """Forgets all secrets: the attempt is over, or given up."""
+        self._secrets = None
+
+    def _current(self, attempt: Attempt) -> _Secrets:
+        if self._secrets is None or self._secrets.attempt != attempt:
+            raise SecureError(f"round {attempt.round}, attempt {attempt.number}: this silo has no keys for it")
+        return self._secrets
+
+
+def pair_purpose(bound: bytes, agreement: Agreement, one: str, other: str) -> bytes:
+    """What the mask of two silos is derived for, the same for both."""
+    return encoded(bound, "mask", *sorted((agreement.place(one), agreement.place(other))))
