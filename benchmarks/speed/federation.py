@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -37,8 +38,8 @@ from kinfolk.deploy.local_socket import door_of
 from kinfolk.deploy.policy import Columns
 from kinfolk.deploy.scaffold import TARGET, policy_for, write_federation
 from kinfolk.deploy.server import last_run
-from kinfolk.deploy.silo import run_silo, run_worker, warm_up
-from kinfolk.deploy.silo_program import prepare_silo
+from kinfolk.deploy.silo import run_silo, run_worker
+from kinfolk.deploy.silo_program import Program, prepare_silo
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.deploy.worker import Worker
 from kinfolk.engines import resident
@@ -106,7 +107,7 @@ def in_process(study: Study, federation: Federation, folder: Path) -> tuple[Any,
             own = federation.train.x[slot, : size[slot]], federation.train.y[slot, : size[slot]]
             program = prepare_silo(study, policy, Rows(*own, np.ones(size[slot], bool)))
             workers.append(stack.enter_context(Worker(program, folder / policy.client)))
-            warm_up(program)
+        warm_up(workers[0].program)
         began, used = time.monotonic(), cpu()
         while not server.finished():
             ask = server.ask()
@@ -114,10 +115,23 @@ def in_process(study: Study, federation: Federation, folder: Path) -> tuple[Any,
         return server.shared, _per_round(study, began, used)
 
 
+def warm_up(program: Program) -> None:
+    """Compiles the program that all silos run; what it computes is thrown away, so nothing is released."""
+    shared = program.study.first()
+    program.compute(0, shared, program.begin(0, shared), program.meter(0, dict.fromkeys(program.account.uses, 0), 0))
+
+
 def over_flower(
-    study: Study, federation: Federation, folder: Path, supernode: bool = False
+    study: Study,
+    federation: Federation,
+    folder: Path,
+    supernode: bool = False,
+    harm: Callable[[list[Any]], None] | None = None,
 ) -> tuple[Any, dict[str, float]]:
-    """Times of rounds as the server saw them; CPU seconds of everything, starting included."""
+    """Times of rounds as the server saw them; CPU seconds of everything, starting included.
+
+    `harm`: what is done to the silos' processes when some rounds are over.
+    """
     bounds = dict.fromkeys(FEATURES, (-1.0, 1.0))
     policies = [
         policy_for(study, name, data=Columns("data.csv", name, TARGET, dict(bounds)), answer_every=0.0)
@@ -154,8 +168,11 @@ def over_flower(
                 part.start()
         while server.poll() is None:
             used = np.maximum(used, np.sum([usage(process.pid) for process in (server, *silos)], axis=0))
+            if harm is not None and finished_rounds(home / "server") >= 2:
+                harm(silos)
+                harm = None
             with suppress(subprocess.TimeoutExpired):
-                server.wait(10)
+                server.wait(10 if harm is None else 0.05)
         whole = time.monotonic() - began
         if server.returncode:
             raise RuntimeError(f"the server has failed: see {home / 'server'}")
@@ -175,6 +192,24 @@ def over_flower(
         "cpu_seconds_with_starting": round(float(used[1]), 1),
         "megabytes": round(float(used[0])),
     }
+
+
+def finished_rounds(server: Path) -> int:
+    """How many rounds of the newest run are over."""
+    run = last_run(server)
+    times = None if run is None else run.private / "times.jsonl"
+    return len(times.read_text().splitlines()) if times is not None and times.exists() else 0
+
+
+def leaves_of(simulated: Any) -> list[np.ndarray]:
+    """The arrays of the one run of a simulation."""
+    return [np.asarray(leaf)[0, 0] for leaf in jax.tree.leaves(simulated)]
+
+
+def require_same(found: Sequence[Any], expected: Sequence[Any]) -> None:
+    """Simulation's result, but for rounding."""
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(ours), theirs, rtol=1e-4, atol=1e-5)
 
 
 def starting(doors: list[Path], logs: list[Path]) -> int:
@@ -254,7 +289,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="kf") as name:
         expected, ways["simulation"] = simulated(study, federation)
         shared, ways["one process, serialised messages"] = in_process(study, federation, Path(name))
-        expected = [np.asarray(leaf)[0, 0] for leaf in jax.tree.leaves(expected)]
+        expected = leaves_of(expected)
         results = [jax.tree.leaves(shared)]
         if not arguments.in_process:
             shared, ways["separate processes over Flower"] = over_flower(study, federation, Path(name))
@@ -263,8 +298,7 @@ def main() -> None:
             shared, ways["separate processes with SuperNodes"] = over_flower(study, federation, Path(name), True)
             results.append(shared)
     for found in results:
-        for ours, theirs in zip(found, expected, strict=True):
-            np.testing.assert_allclose(np.asarray(ours), theirs, rtol=1e-4, atol=1e-5)
+        require_same(found, expected)
     if arguments.json:
         print(json.dumps({"silos": arguments.silos, "rounds": arguments.rounds, "ways": ways}))
         return

@@ -51,8 +51,8 @@ def init(
     else:
         agreed = Study(read_record(Roster, study), load(experiment))
         write_federation(folder, agreed, [policy_for(agreed, name) for name in agreed.roster.clients], hosts)
-        console.print("Fill in the data table of every policy.toml: file, target, and public bounds of every column.")
-    console.print(f"Written: {folder}/server and {folder}/silos/*. Next: `kinfolk deploy server {folder}/server`.")
+        _say("Fill in the data table of every policy.toml: file, target, and public bounds of every column.")
+    _say(f"Written: {folder}/server and {folder}/silos/*. Next: `kinfolk deploy server {folder}/server`.")
 
 
 @deploy.command()
@@ -108,6 +108,11 @@ def silo(
         silos.run_silo(folder, superlink)
 
 
+def _say(words: str) -> None:
+    """Prints whole lines, whoever reads them."""
+    console.print(words, highlight=False, markup=False, soft_wrap=True)
+
+
 def _end_tidily() -> None:
     """A signal to stop ends the programs that were started too."""
     for name in (signal.SIGTERM, signal.SIGHUP):
@@ -141,8 +146,8 @@ def server(
             return
         _end_tidily()
         run = run_server(folder, places, round_seconds, wait_seconds)
-    console.print((run.public / "statement.txt").read_text(), highlight=False)
-    console.print(f"Run: {run.path}", highlight=False, soft_wrap=True)
+    _say((run.public / "statement.txt").read_text())
+    _say(f"Run: {run.path}")
 
 
 @deploy.command()

@@ -97,6 +97,12 @@ def register(folder: Path) -> None:
         raise RunError(f"a key in {folder / 'keys'} could not be registered: {error}") from None
 
 
+def remove_raw_messages(folder: Path) -> None:
+    """Deletes the SuperLink's database and its logs, in which versions before this one left silos' answers."""
+    for old in folder.glob("superlink.db*"):
+        old.unlink()
+
+
 def run_server(folder: Path, places: Places, round_seconds: float, wait_seconds: float) -> Run:
     """Starts everything, goes on with an unfinished run or begins one, and returns it when it has ended."""
     folder = folder.absolute()
@@ -104,8 +110,7 @@ def run_server(folder: Path, places: Places, round_seconds: float, wait_seconds:
     log = folder / "superlink.log"
     for name in ("ca.crt", "server.crt"):
         require_valid(folder / name)
-    for old in folder.glob("superlink.db*"):  # of versions that kept raw messages in a file
-        old.unlink()
+    remove_raw_messages(folder)
     (folder / "flower" / "config.toml").write_text(connection(folder, places))
     wait_until_free(places.port)
     with running(link, log) as process:

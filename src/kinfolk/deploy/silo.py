@@ -99,10 +99,9 @@ def run_supernode(folder: Path, address: str, port: int, door: Path | None = Non
 @contextmanager
 def ready(folder: Path) -> Iterator[Worker]:
     """A silo's worker, compiled."""
-    program = read_silo(folder)
+    program = read_silo(folder).compile()
+    give_back_memory()
     with Worker(program, state_of(folder), ledger_of(folder)) as worker:
-        warm_up(program)
-        give_back_memory()
         yield worker
 
 
@@ -119,12 +118,6 @@ def opened(folder: Path, door: Path | None = None) -> Iterator[tuple[Worker, soc
     """A silo's worker, compiled, and its open door."""
     with ready(folder) as worker, open_door(door or door_of(worker.folder)) as listener:
         yield worker, listener
-
-
-def warm_up(program: Program) -> None:
-    """Compiles the first phase beforehand; what it computes is thrown away, so nothing is released."""
-    shared = program.study.first()
-    program.compute(0, shared, program.begin(0, shared), program.meter(0, dict.fromkeys(program.account.uses, 0), 0))
 
 
 @contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +32,26 @@ from kinfolk.training.build import as_array
 from kinfolk.types import Algorithm, Rows, Tree
 from kinfolk.verify.round_check import RoundCheck
 
-run_client = jax.jit(client_round, static_argnums=0)
+
+@partial(jax.jit, static_argnums=0)
+def run_client(
+    spec: RoundSpec, algorithm: Algorithm, shared: Tree, client: Client, terms: Terms, number: jax.Array
+) -> tuple[Tree, Tree, Meter]:
+    """A silo's part of a round, under the terms of that round."""
+    return client_round(spec, algorithm, shared, replace(client, terms=terms.at(number).own), number)
+
+
+class Compiled(NamedTuple):
+    """What the rounds of the first phase need, made beforehand. Each program that JAX keeps takes a megabyte and more,
+    be it as small as an addition: a silo that has this needs hardly any other."""
+
+    call: Callable[..., tuple[Tree, Tree, Meter]]
+    types: Tree
+    """Of the arguments that it was compiled for."""
+    start: Tree
+    """The silo's state before its first round."""
+    meter: Meter
+    """Before all rounds, with keys that no release uses."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +65,8 @@ class Program:
     """The silo's own: empty where it pays for nothing, at client level."""
     checks: tuple[RoundCheck, ...]
     """The flow check of every phase."""
+    compiled: Compiled | None = None
+    """The first phase's rounds, where they were compiled beforehand; all else is compiled when it is needed."""
 
     @property
     def terms(self) -> Terms:
@@ -70,34 +93,62 @@ class Program:
     def personal_shape(self, phase: int) -> Tree:
         return self.study.personal_shapes[phase]
 
+    def start(self) -> Tree:
+        """The silo's state before its first round of a run."""
+        return self.begin(0, self.study.first()) if self.compiled is None else self.compiled.start
+
     def begin(self, phase: int, entry: Tree) -> Tree:
         """The silo's state before its first round of a phase that began with the shared state `entry`."""
         return self.study.algorithms[phase].init_client(jax.tree.map(jnp.asarray, entry), jnp.int32(self.slot))
 
     def meter(self, number: int, uses: dict[str, int], draws: int) -> Meter:
         """Fresh keys and noise for a round; in a test, the stream of simulation, gone on from these counts."""
-        kinds = self.study.level.data_kinds
+        blank = self._blank_meter() if self.compiled is None else self.compiled.meter
         if self.account.released:
-            sizes = self.checks[self.study.phase(number)].sizes
-            return round_meter(self.account, new_meter(fresh_keys(), kinds), sizes, number)
+            return round_meter(self.account, blank, self.checks[self.study.phase(number)].sizes, number)
+        counts = {kind: np.int32(uses[kind]) for kind in self.study.level.data_kinds}
+        return replace(blank, uses=counts, draws=np.int32(draws))
+
+    def _blank_meter(self) -> Meter:
+        """With keys of its own, which every round of a release replaces; in a test, those of simulation."""
+        if self.account.released:
+            return new_meter(fresh_keys(), self.study.level.data_kinds)
         stream = jax.random.fold_in(jax.random.fold_in(self.study.key, 1), self.slot)
-        counts = {kind: jnp.int32(uses[kind]) for kind in kinds}
-        return replace(new_meter(stream, kinds), uses=counts, draws=jnp.int32(draws))
+        return new_meter(stream, self.study.level.data_kinds)
 
     def compute(self, number: int, shared: Tree, personal: Tree, meter: Meter) -> tuple[Tree, Tree, Meter]:
         """The silo's part of a round: message, personal state, meter."""
+        spec, *rest = self._arguments(number, shared, personal, meter)
+        ready = self.compiled
+        if ready is not None and self.study.phase(number) == 0 and ready.types == jax.tree.map(jax.typeof, rest):
+            return ready.call(*rest)
+        return run_client(spec, *rest)
+
+    def _arguments(self, number: int, shared: Tree, personal: Tree, meter: Meter) -> tuple[Any, ...]:
+        """What `run_client` is called with."""
         phase = self.study.phase(number)
-        algorithm, client = self.study.algorithms[phase], self._client(personal, meter, self.terms.at(number))
         spec = as_compiled(self.spec, self.account, self.checks[phase])
-        return run_client(spec, algorithm, jax.tree.map(jnp.asarray, shared), client, jnp.int32(number))
+        client = self._client(personal, meter)
+        return spec, self.study.algorithms[phase], _on_host(shared), client, self.terms, np.int32(number)
+
+    def compile(self) -> Program:
+        """The same with the first phase compiled; all that JAX had kept in this process is forgotten."""
+        first, blank = self.study.first(), self._blank_meter()
+        start = _on_host(self.begin(0, first))
+        arguments = self._arguments(0, first, start, self.meter(0, dict.fromkeys(self.account.uses, 0), 0))
+        types = jax.tree.map(jax.typeof, list(arguments[1:]))
+        ready = Compiled(run_client.lower(*arguments).compile(), types, start, blank)
+        jax.clear_caches()
+        return replace(self, compiled=ready)
 
     @property
     def spec(self) -> RoundSpec:
         return RoundSpec(self.study.model, self.study.level, self.steps, self.study.clients)
 
-    def _client(self, personal: Tree, meter: Meter, terms: Terms) -> Client:
-        personal, rows = jax.tree.map(jnp.asarray, (personal, self.rows))
-        return Client(personal, rows, meter, terms.own, jnp.float32(self.size), jnp.int32(self.steps))
+    def _client(self, personal: Tree, meter: Meter) -> Client:
+        numbers = (np.float32(self.size), np.int32(self.steps))
+        personal, rows, size, steps = _on_host((personal, self.rows, *numbers))
+        return Client(personal, rows, meter, self.terms.own, size, steps)
 
     def model(self, phase: int, shared: Tree, personal: Tree) -> Tree:
         """The model that the algorithm gives the silo."""
@@ -111,7 +162,12 @@ class Program:
         shared = jax.tree.map(jnp.asarray, shared)
         common = self.model(phase, shared, self.study.algorithms[phase].init_client(shared, jnp.int32(0)))
         meter = new_meter(self.study.key, ())  # nothing is drawn
-        return step(common, model, data_gate(self.spec, self._client((), meter, self.terms), jnp.int32(0)))
+        return step(common, model, data_gate(self.spec, self._client((), meter), jnp.int32(0)))
+
+
+def _on_host(tree: Tree) -> Tree:
+    """Leaves as they are given to a compiled program, without a program for each."""
+    return jax.tree.map(np.asarray, tree)
 
 
 def _steps(policy: Policy, size: int) -> int:

@@ -78,7 +78,7 @@ def before(program: Program, folder: Path, phase: int, entry: Tree) -> Kept:
     """What the silo goes on from in a phase that began with the shared state `entry`."""
     kinds, last = program.study.level.data_kinds, last_round(folder)
     if last is None:
-        return Kept(program.begin(phase, program.study.first() if phase == 0 else entry), dict.fromkeys(kinds, 0), 0)
+        return Kept(program.start() if phase == 0 else program.begin(phase, entry), dict.fromkeys(kinds, 0), 0)
     with np.load(path_of(folder, last)) as file:
         seen = int(file["seen"])
     own = program.study.phase(last)
