@@ -27,6 +27,8 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "Experiments": {
         "training.experiment": (),
         "training.loop": ("run", "resume"),
+        "training.published": ("evaluate",),
+        "training.shown": ("Shown", "Group", "Metric"),
         "training.recipes": ("recommend",),
         "training.simulate": (),
         "training.run_directory": ("Run", "open_run"),
@@ -37,6 +39,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "data.federation": ("ClientData", "Federation", "from_rows", "pooled"),
         "data.given_rows": ("DataError",),
         "data.lazy": (),
+        "data.target": (),
         "data.sparse": ("from_sparse",),
         "data.registry": ("register_dataset", "load_data"),
         "data.choice": (),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kinfolk.models import from_functions
     from kinfolk.training.experiment import Engine, Experiment, ModelChoice, Phase, Training
     from kinfolk.training.loop import resume, run
+    from kinfolk.training.published import evaluate
     from kinfolk.training.recipes import recommend
     from kinfolk.training.simulate import Simulation, SimulationState, simulate
 
@@ -39,6 +40,7 @@ _LATE = {
     "PersonalizedRegressor": "kinfolk.estimators",
     "Phase": "kinfolk.training.experiment",
     "Training": "kinfolk.training.experiment",
+    "evaluate": "kinfolk.training.published",
     "from_functions": "kinfolk.models",
     "recommend": "kinfolk.training.recipes",
     "register_dataset": "kinfolk.data.registry",
@@ -64,6 +66,7 @@ __all__ = [
     "SimulationState",
     "Training",
     "client_level",
+    "evaluate",
     "example_level",
     "from_arrays",
     "from_function",

@@ -116,6 +116,7 @@ ALLOWED: dict[str, Limit] = {
     "test_fraction": share("it is the part of every client's rows that is kept for testing", with_all=False),
     # a privacy level
     "epsilon": above(0, 1000, "for no privacy at all use level='none'"),
+    "evaluate": above(0, 1000, "a usual value is 0.5; leave it out to publish no metrics"),
     "promise": above(0, 1000, "leave it out to promise epsilon and nothing more"),
     "delta": Limit(1e-30, 1, "leave it out for min(1e-5, n^-1.1), n the number of protected units", below=True),
     "noise_multiplier": above(0, LARGEST_NOISE_MULTIPLIER, "for no noise use level='none'"),

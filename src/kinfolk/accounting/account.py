@@ -99,7 +99,7 @@ class Account:
                 cost if kind == CHOICE else replace(cost, noise_multiplier=times(cost.noise_multiplier, factor))
                 for cost in self.mechanism(kind).costs()
             )
-            for kind in self.level.kinds
+            for kind in self.uses
         }
 
     def most(self, kind: str) -> int:

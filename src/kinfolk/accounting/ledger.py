@@ -290,12 +290,12 @@ class Ledger:
         return dict(total)
 
 
-def extract(lines: Iterable[Line], run: str) -> bytes:
+def extract(lines: Iterable[Line], *runs: str) -> bytes:
     """A run's own lines as a ledger for everybody: chained anew, and without what says whose rows they were.
 
-    `lines`: of the ledger. `run`: the run's name.
+    `lines`: of the ledger. `runs`: the run's name, and those of its evaluations.
     """
-    own = [replace(line, members="") for line in lines if line.run == run]
+    own = [replace(line, members="") for line in lines if line.run in runs]
     return to_text(own, "", own[0].time if own else "")[2]
 
 

@@ -22,9 +22,11 @@ VIEWS = {
 }
 SEVERAL = "several rows of one person, in one client or in several: such accounts add up"
 ONE_CLIENT = "more clients with data of one person than declared, and (example level) several of its rows in one client"
+METRICS = "metrics, if they are published"
+METRICS_BESIDE = "metrics other than those that may be shown, if they are published"
 NOT_COVERED = [
     "choices made by looking at results, such as hyper-parameters picked after several runs",
-    "metrics, if they are published",
+    METRICS,
     "preprocessing that looked at data: scaling, vocabularies, class lists, filled-in values",
     SEVERAL,
     "that a client takes part, its name, and its number of rows, which count as public",
@@ -92,6 +94,8 @@ class Statement(TypedDict):
     absent: NotRequired[dict[str, int]]
     """In how many rounds of a federation each silo was missing; those that never were are left out."""
     promise: NotRequired[PromiseRecord]
+    may_be_shown: NotRequired[list[dict[str, Any]]]
+    """Evaluations that were paid for (`training/shown.py`)."""
 
 
 @dataclass(frozen=True)
@@ -242,6 +246,32 @@ def _promise_text(promise: PromiseRecord) -> list[str]:
     return lines
 
 
+def metric_text(metric: Mapping[str, Any]) -> str:
+    """A metric, its unit and its interval, in words."""
+    unit = f" {metric['unit']}" if metric["unit"] else ""
+    value, low, high = (f"{metric[key]:.3g}" for key in ("value", "low", "high"))
+    return f"{metric['name']} {value}{unit} (95 % interval {low} to {high})"
+
+
+def _shown_text(shown: Mapping[str, Any]) -> list[str]:
+    """What may be shown of test rows, and what it cost."""
+    mark = " (simulated)" if shown["simulated"] else ""
+    lines = [
+        "",
+        f"MAY BE SHOWN: an evaluation on the test rows, epsilon {shown['epsilon']:.4g}{mark}, paid from the same "
+        f"account in one release with Laplace noise; counted: {shown['counted']} {shown['unit']}.",
+        *(f"  {metric_text(metric)}" for metric in shown["metrics"]),
+    ]
+    for group in shown["groups"]:
+        found = "; ".join(metric_text(metric) for metric in (*group["metrics"], *group["differences"]))
+        lines.append(f"  {group['group']}: {found}")
+    lines.append(
+        "Intervals hold noise, sampling and binning, each for itself and for an evaluation fixed beforehand; choosing "
+        "models by evaluations is not covered by them."
+    )
+    return [*lines, ""]
+
+
 def text(result: Statement) -> str:
     """The statement in plain words."""
     if result["level"] == "none":
@@ -274,6 +304,7 @@ def text(result: Statement) -> str:
         )
     if result.get("strength_learned"):
         lines.append("Strengths were learned from what was released anyway: privacy spent on choosing the strength: 0.")
+    lines += [line for one in result.get("may_be_shown", ()) for line in _shown_text(one)]
     if result["simulated"]:
         lines.append("This was a simulation: its noise can be repeated from the seed, so the result is for study only.")
     if result["not_private"]:

@@ -20,6 +20,7 @@ from kinfolk.cli.attack import attack
 from kinfolk.cli.compare import compare
 from kinfolk.cli.data import schema
 from kinfolk.cli.deploy import deploy
+from kinfolk.cli.evaluate import evaluate
 from kinfolk.cli.ledger import ledger_app
 from kinfolk.cli.output import VERSION, Delta, Epsilon, Json, console, emit
 from kinfolk.cli.plan_strength import strength as plan_strength
@@ -39,6 +40,7 @@ app = typer.Typer(
 )
 app.command()(train)
 app.command()(compare)
+app.command()(evaluate)
 app.command()(schema)
 app.command()(predict)
 app.command()(export)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from kinfolk.cli.data import in_directory, privacy_level, read_relation, seeds_from, table_choice
+from kinfolk.cli.evaluate import show
 from kinfolk.cli.output import (
     ClientColumn,
     DataDir,
@@ -84,6 +85,10 @@ def train(
         str | None,
         typer.Option(help="Why nobody in these data is in other data of the ledger: asked once, for a new --name."),
     ] = None,
+    evaluate: Annotated[
+        float | None,
+        typer.Option(help="Then evaluate on test rows for this epsilon: metrics that may be published."),
+    ] = None,
     data_dir: DataDir = None,
     track: Annotated[
         list[str] | None,
@@ -99,7 +104,7 @@ def train(
     `kinfolk train hospitals.csv --client hospital --target outcome --epsilon 1 --seed 0` simulates on a table;
     `kinfolk train --seed 0` on the built-in data; `kinfolk train experiment.toml` runs a file.
     """
-    from kinfolk.training import loop, recipes, run_directory
+    from kinfolk.training import loop, published, recipes, run_directory
     from kinfolk.training.inputs import federations_of
 
     if resume is not None:
@@ -160,6 +165,7 @@ def train(
             training=found.training,
             privacy=privacy,
             phases=(found.phase,),
+            evaluate=evaluate,
         )
     tell(notes, as_json)
     with bar(as_json, experiment.name, experiment.seed is not None) as progress:
@@ -173,7 +179,11 @@ def train(
             disjoint_because=disjoint_because,
         )
     run_directory.mark_latest(run.path)
-    show_results("train", [result_row(run)], as_json, **({"notes": notes} if notes else {}))
+    shown = published.shown_before(run) if experiment.evaluate is not None else []
+    more = ({"notes": notes} if notes else {}) | ({"may_be_shown": shown[-1]} if shown else {})
+    show_results("train", [result_row(run)], as_json, **more)
+    if shown and not as_json:
+        show(shown[-1])
 
 
 BESIDE_A_FILE = ("sources", "output", "ledger", "disjoint_because", "data_dir", "track", "as_json")

@@ -19,6 +19,7 @@ from numpy.typing import DTypeLike
 from kinfolk import limits
 from kinfolk.data.given_rows import DataError, check_rows, declared_identity, held_out_rows
 from kinfolk.data.identity import Identity
+from kinfolk.data.target import Target
 from kinfolk.types import Rows, Tree
 
 RowsOf = Callable[[np.ndarray], tuple[Tree, Tree]]
@@ -174,6 +175,8 @@ class Federation:
     empty: nobody knows."""
     identity: Identity | None = None
     """What its rows are known by in other tables and other years, as declared by their owner."""
+    target: Target | None = None
+    """What the target is called and measured in, where that is known."""
 
     @property
     def shape(self) -> tuple[int, ...]:

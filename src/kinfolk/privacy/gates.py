@@ -25,6 +25,8 @@ from kinfolk.types import Message, Model, Params, Rows, Tree, Value
 GRADIENT = "gradient"
 CHOICE = "choice"
 STATISTIC = "statistic"
+EVALUATION = "evaluation"
+"""Made once, after training: it has a meter of its own (`training/published.py`)."""
 UPDATE = "update"
 MIXTURE = "mixture"
 SECOND_MOMENT = "second_moment"

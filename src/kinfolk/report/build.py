@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kinfolk.algorithms import REGISTRY
-from kinfolk.report import checking, clients, curves, words
+from kinfolk.report import checking, clients, curves, may_be_shown, words
 from kinfolk.report.content import Code, Details, Facts, Items, Paragraph, Part, Report, Section, Table, Value, number
 from kinfolk.report.reading import Record
 
@@ -19,6 +19,7 @@ def build(records: Sequence[Record], with_private: bool) -> Report:
     sections = (
         Section("summary", "At a glance", _summary(records, with_private)),
         Section("privacy", "Privacy", _privacy(records, with_private)),
+        Section("shown", "May be shown", may_be_shown.section(records)),
         Section("utility", "Privacy against error", curves.utility(records, with_private)),
         Section("rounds", "Over the rounds", curves.over_rounds(records)),
         Section("clients", "Client by client", clients.section(records)),

@@ -130,6 +130,9 @@ class Experiment:
     """What clients do alone at the end; None: nothing."""
     engine: Engine = Engine()
     """How it is computed; results do not depend on it."""
+    evaluate: float | None = None
+    """Epsilon of one evaluation on the test rows at the end, beside that of training, whose metrics may be published;
+    None: none is planned."""
 
     def __post_init__(self) -> None:
         for name, value, kind in (("data", self.data, DataChoice), ("model", self.model, ModelChoice)):

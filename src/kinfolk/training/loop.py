@@ -12,15 +12,13 @@ import jax
 import jax.numpy as jnp
 
 from kinfolk.accounting import locks, owner
-from kinfolk.accounting.account import Account, Preparation
-from kinfolk.accounting.ledger import Ledger, LedgerError, extract
-from kinfolk.accounting.statement import text
+from kinfolk.accounting.ledger import Ledger, LedgerError
 from kinfolk.engines import resident
 from kinfolk.engines.client_store import StoreError
 from kinfolk.engines.resident import State
 from kinfolk.personalize.self_select import SelfSelect
 from kinfolk.privacy.release import PrivacyError
-from kinfolk.training import inputs, run_directory, run_files, tracking
+from kinfolk.training import inputs, published, run_directory, run_files, statements, tracking
 from kinfolk.training.backends import Backend, backend_of
 from kinfolk.training.build import as_array, as_sweep
 from kinfolk.training.charges import Chunk, affordable, charge, chunk_rounds, chunks_of, uses_of
@@ -72,19 +70,22 @@ def run(
     tracking.check(track)
     inputs.check_given(experiment, data, model)
     job = prepare(inputs.in_words(experiment, data, model), data, model).disjoint(disjoint_because)
+    job = published.with_room(job)
     refuse_bad_release(job)
     where = run_directory.create(output, job.experiment)
     _write_encoding(job, where)
     path = default_ledger(job, where) if ledger is None else ledger
     run_directory.write_json(
-        where.private / "run.json", {"version": 1, "ledger": str(path.absolute()), **where.digests(), **facts(job)}
+        where.private / "run.json",
+        {"version": 1, "ledger": str(path.absolute()), **where.digests(), **statements.facts(job)},
     )
     try:
-        return _go(job, where, path, progress, track)
+        _go(job, where, path, progress, track)
     except (LedgerError, StoreError):
         if not (where.private / "checkpoint.npz").exists():  # refused before anything was published
             shutil.rmtree(where.path)
         raise
+    return published.planned(where, data, model)
 
 
 def resume(
@@ -106,7 +107,7 @@ def resume(
     tracking.check(track)
     where = run_directory.open_run(path)
     if where.done():
-        return where
+        return published.planned(where, data, model)
     if (where.private / STOPPED).exists():
         raise StoppedError(run_files.read_json(where.private / STOPPED, Stopped)["why"])
     begun = run_files.read_json(where.private / "run.json", Begun)
@@ -119,16 +120,12 @@ def resume(
     inputs.check_given(experiment, data, model)
     inputs.require_given(experiment, data, model)
     job = prepare(experiment, data, model)
-    inputs.require_same(begun, facts(job))
+    inputs.require_same(begun, statements.facts(job))
     refuse_bad_release(job)
     if job.federations[0].encoding != (where.schema() or ""):
         raise PrivacyError("the schema was changed since the run began: undo that, or start a new run")
-    return _go(job, where, path, progress, track)
-
-
-def facts(job: Job) -> dict[str, object]:
-    """What a run keeps, in private, to know its data and its model again."""
-    return inputs.facts(job.experiment, job.federations, [check.program for check in job.checks])
+    _go(job, where, path, progress, track)
+    return published.planned(where, data, model)
 
 
 def _write_encoding(job: Job, where: Run) -> None:
@@ -181,7 +178,7 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None, trac
     job.require_checked()
     with (
         locks.alone(where.private / "running", f"run {where.name}"),
-        _opened(ledger_path, where, account) as ledger,
+        statements.opened(ledger_path, where, account) as ledger,
         tracking.tracking(track, job.experiment, where.private) as log,
     ):
         state, done, phase = backend.start(job, where)
@@ -189,6 +186,7 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None, trac
             behind = [chunk.rounds for chunk in chunks_of(job, 0) if chunk.end <= done]
             account.require_charged(ledger, where.name, behind)
         planned = affordable(job, where.name, ledger, list(chunks_of(job, done)))
+        published.reserve(job, where.name, ledger)
         for place, chunk in enumerate(planned):
             if chunk.phase != phase:
                 state = backend.enter(job, where, chunk.phase, state)
@@ -213,13 +211,6 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None, trac
             run_directory.append_json(where.private / "metrics.jsonl", after)
         finish(job, where, ledger, state, phase, done)
     return where
-
-
-def _opened(path: Path, where: Run, account: Account) -> Ledger:
-    """The ledger to charge: its owner's, which other runs in the same folder may remember; or a simulation's own."""
-    if not account.released:
-        return Ledger(path)
-    return owner.open_owned(path, remembers=where.private, others=sorted(where.path.parent.glob("*/private")))
 
 
 def is_finite(job: Job, state: Tree) -> bool:
@@ -304,21 +295,9 @@ def _write_down(job: Job, where: Run, described: list[dict[str, object]]) -> Non
         run_directory.append_json(folder / "strengths.jsonl", record)
 
 
-def _account_of_rows(account: Account, ledger: Ledger, run: str) -> dict[str, object]:
-    """What the units of this release have lost in all releases of the ledger: for the eyes of their owner."""
-    worst = account.standing(ledger, run)
-    return {
-        "version": 1,
-        "worst": {
-            party: {"epsilon": found.epsilon, "delta": found.delta, "releases": list(found.releases)}
-            for party, found in worst.items()
-        },
-    }
-
-
 def finish(job: Job, where: Run, ledger: Ledger, state: Tree, phase: int, done: int) -> None:
     """Writes models, per-client results and the privacy statement."""
-    account, backend = job.account, backend_of(job)
+    backend = backend_of(job)
     clean = "personal" in job.plan.level.clean
     backend.write_models(job, (where.public if clean else where.private) / "models.npz", phase, state)
     run_directory.write_tree(
@@ -329,16 +308,5 @@ def finish(job: Job, where: Run, ledger: Ledger, state: Tree, phase: int, done: 
     rows = [{"client": job.ids[k], **{key: values[:, k].tolist() for key, values in numbers.items()}} for k in clients]
     if rows:
         run_directory.write_json(where.private / "clients.json", rows)
-    data = job.federations[0]
-    private = (data.scaling_is_private or account.level.server_pays) and not data.guesses
-    program = [check.program for check in job.checks]
-    result = account.statement(ledger, where.name, program=program, prepared=Preparation(data.scaling, private))
-    result["strength_learned"] = any(hasattr(algorithm, "describe") for algorithm in job.algorithms)
-    result.update({"run": where.name, "rounds": done, "ledger": ledger.path.name})
-    result.update({"clients": len(job.ids), "outcome": data.outcome})
-    if account.released:
-        run_directory.write_bytes(where.public / "ledger.jsonl", extract(ledger.lines, where.name))
-        run_directory.write_json(where.private / "account.json", _account_of_rows(account, ledger, where.name))
-    run_directory.write_text(where.public / "statement.txt", text(result))
-    run_directory.write_json(where.public / "statement.json", result)
+    statements.write(job, where, ledger, done)
     backend.tidy(state)

@@ -19,9 +19,10 @@ from kinfolk.training.checkpoints import kept, keys_of, restored, save
 from kinfolk.training.evaluate import measure, summary
 from kinfolk.training.experiment import Experiment
 from kinfolk.training.inputs import GivenData
-from kinfolk.training.loop import default_ledger, facts, finish
+from kinfolk.training.loop import default_ledger, finish
 from kinfolk.training.prepare import Job, prepare
 from kinfolk.training.run_directory import Begun, Run
+from kinfolk.training.statements import facts
 
 
 def export(

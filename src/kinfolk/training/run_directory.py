@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from kinfolk.accounting.statement import Statement
 
 VERSION = 1
+EVALUATIONS = "evaluation.json"
+"""What may be shown of test rows: every evaluation of a run."""
 PUBLIC = (
     "experiment.toml",
     "environment.json",
@@ -45,6 +47,7 @@ PUBLIC = (
     "statement.json",
     "shared.npz",
     "models.npz",
+    EVALUATIONS,
 )
 """What may lie in `public/`, besides the rounds in `public/shared/`: everything else is private."""
 

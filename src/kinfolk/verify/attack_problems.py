@@ -35,7 +35,7 @@ from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import Cost, GaussianSum
 from kinfolk.privacy.release import new_meter
 from kinfolk.types import Algorithm, Tree, Value
-from kinfolk.verify import covariance_attack, statistics_attack
+from kinfolk.verify import covariance_attack, evaluation_attack, statistics_attack
 from kinfolk.verify.attack import Problem, Rule
 from kinfolk.verify.covariance_mechanisms import SECOND_MOMENT, SymmetricGaussian, WishartAsPublished
 
@@ -317,6 +317,7 @@ MECHANISMS: dict[str, Callable[..., Problem]] = {
     "gaussian_sum": gaussian_sum,
     "laplace_squares": covariance_attack.laplace_squares,
     "private_choice": private_choice,
+    "private_evaluation": evaluation_attack.private_evaluation,
     "row_statistics": statistics_attack.row_statistics,
     "symmetric_gaussian": symmetric_gaussian,
     "wishart_as_published": wishart_as_published,
@@ -343,4 +344,5 @@ def all_problems() -> list[Problem]:
         covariance_attack.laplace_squares(),
         covariance_attack.covariance_outputs(),
         statistics_attack.row_statistics(),
+        evaluation_attack.private_evaluation(),
     ]

@@ -10,6 +10,7 @@ from scipy.io import loadmat
 
 from kinfolk.data.federation import DataError, Federation, from_rows
 from kinfolk.data.sets.download import Arrays, load_arrays
+from kinfolk.data.target import Target
 
 SCALINGS = ("bounds", "as_published")
 HOME = "https://github.com/jiayuzhou/MALSAR/raw/master/data/school.mat"
@@ -40,6 +41,8 @@ def school(
         scaling=scaling,
         scaling_is_private=scaling == "bounds",
     )
+    target = Target("score", "points", low=1, high=70, scaled_low=0, scaled_high=1)
+    federation = replace(federation, target=target)
     return federation if scaling == "bounds" else standardised(federation)
 
 

@@ -28,6 +28,7 @@ from kinfolk.data.tables.read import (
 )
 from kinfolk.data.tables.schema import Column, Schema, nearest, shortened
 from kinfolk.data.tables.words import NO, YES
+from kinfolk.data.target import Target
 
 if TYPE_CHECKING:
     import polars as pl
@@ -293,7 +294,21 @@ def federation(rows: Encoded, choice: DataChoice, seed: int) -> Federation:
     )
     identity = found.identity and replace(found.identity, column=schema.row or schema.person or "")
     grouping = "file" if schema.client is None else f"column {schema.client}"
-    return replace(found, encoding=schemas.to_toml(schema), guesses=guesses, grouping=grouping, identity=identity)
+    return replace(
+        found,
+        encoding=schemas.to_toml(schema),
+        guesses=guesses,
+        grouping=grouping,
+        identity=identity,
+        target=target_of(schema.target),
+    )
+
+
+def target_of(column: Column) -> Target:
+    """What errors of a target are measured in: models see a number between -1 and 1."""
+    if column.low is None or column.high is None:
+        return Target(column.name, labels=column.classes)
+    return Target(column.name, column.unit, column.low, column.high)
 
 
 def one_answer(schema: Schema, y: np.ndarray, ids: np.ndarray) -> tuple[tuple[str, str], ...]:

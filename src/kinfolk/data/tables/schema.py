@@ -46,6 +46,8 @@ class Column:
     missing: str = ""
     """A feature: `fill` (with the middle of the bounds; no category) or `indicate` (fill, and add a column that says
     so). The target: `refuse`, or `drop` the row."""
+    unit: str = ""
+    """What a number is measured in (`points`, `kg`), for errors in words; empty: nobody said."""
     confirmed: bool = True
     """False: guessed from the data. Change what is wrong and set it to true before a release."""
 

@@ -1,0 +1,140 @@
+"""Tables of predictions against what came out: what an evaluation releases, once, for every unit as a whole.
+
+A unit (a row, a person, a client) adds its rows' mean: each row is in one cell, or between two. So whatever it holds,
+the absolute values of all that it adds, over all tables, bins and groups, sum to at most 1; one that is replaced moves
+the table by at most 2. That they do is not left to the tables: the sum sees to it once more, unit by unit.
+
+Where a row goes is decided by public numbers: edges of bins, and either a model that is public (example level) or the
+unit's own (client level, where the client is the unit).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from kinfolk import trees
+from kinfolk.models import error
+from kinfolk.privacy.clipping import Sum, rows
+from kinfolk.types import Model, Params, Tree
+
+GAINS = 3
+"""Cells for whether a client gains by its own model: less error than the shared model, the same, more."""
+GAIN_SHARE = 0.2
+"""Of what a client adds, where gains are counted."""
+MOST_LABELS = 10
+"""With more, a table has right and wrong for each label instead of all pairs."""
+
+
+@trees.register
+@dataclass(frozen=True)
+class Unit:
+    """Everything of one unit that an evaluation looks at."""
+
+    x: Tree
+    """Features of its rows, along the leading axis."""
+    y: Tree
+    """Their targets."""
+    group: Tree
+    """The number of each row's group."""
+    keep: Tree
+    """Which rows are real."""
+    params: Params | None = None
+    """Its own model, where that is private."""
+
+
+@trees.register
+@dataclass(frozen=True)
+class Board:
+    """Where rows go; public numbers all of it."""
+
+    edges: Array
+    """Of score bins, or nodes of misses."""
+    params: Params | None
+    """The model, where it is public."""
+    shared: Params | None
+    """The model that units' own are compared with."""
+    model: Model = field(metadata={"static": True})
+    labels: int = field(metadata={"static": True})
+    """How many labels there are (more than two)."""
+    groups: int = field(default=1, metadata={"static": True})
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the table: groups, then what its rows are sorted by."""
+        return (self.groups, *self._one_group)
+
+    @property
+    def _one_group(self) -> tuple[int, ...]:
+        if self.model.outcome == "number":
+            return (self.edges.shape[-1],)
+        if self.model.outcome == "binary":
+            return (self.edges.shape[-1] + 1, 2)
+        return (self.labels, self.labels if self.labels <= MOST_LABELS else 2)
+
+    def contribution(self, unit: Unit) -> Array:
+        """What a unit adds: its rows' mean, and behind that whether it gains.
+
+        `unit`: its rows, and its model where that is private.
+        """
+        params = unit.params if self.params is None else self.params
+        outputs = jax.vmap(lambda x: self.model.predict(params, x))(unit.x)
+        each = jax.vmap(self._cell)(outputs, unit.y)
+        groups = jax.nn.one_hot(unit.group, self.groups, dtype=jnp.float32)
+        kept = unit.keep.astype(jnp.float32)
+        shares = kept / jnp.maximum(kept.sum(), 1)
+        flat = jnp.einsum("r,rg,rc->gc", shares, groups, jnp.where(unit.keep[:, None], each, 0)).ravel()
+        if self.shared is None:
+            return flat
+        gained = (1 - GAIN_SHARE) * flat, GAIN_SHARE * self._gain(outputs, unit, shares)
+        return jnp.concatenate(gained)
+
+    def _cell(self, output: Array, y: Array) -> Array:
+        """One row's place, as a vector of the cells of a group."""
+        if self.model.outcome == "number":
+            return between(y - output, self.edges)
+        if self.model.outcome == "binary":
+            place = jnp.searchsorted(self.edges, output, side="right") * 2 + (y > 0).astype(jnp.int32)
+            return jax.nn.one_hot(place, (self.edges.shape[-1] + 1) * 2, dtype=jnp.float32)
+        guess, label = jnp.argmax(output).astype(jnp.int32), y.astype(jnp.int32)
+        if self.labels > MOST_LABELS:
+            return jax.nn.one_hot(2 * label + (guess == label).astype(jnp.int32), 2 * self.labels, dtype=jnp.float32)
+        return jax.nn.one_hot(label * self.labels + guess, self.labels**2, dtype=jnp.float32)
+
+    def _gain(self, outputs: Array, unit: Unit, shares: Array) -> Array:
+        theirs = jax.vmap(lambda x: self.model.predict(self.shared, x))(unit.x)
+        wrong = jax.vmap(lambda output, y: error(self.model, output, y))
+        own, other = (shares @ jnp.where(unit.keep, wrong(found, unit.y), 0) for found in (outputs, theirs))
+        place = jnp.where(own < other, 0, jnp.where(own > other, 2, 1))
+        return jnp.where(unit.keep.any(), jax.nn.one_hot(place, GAINS, dtype=jnp.float32), 0)
+
+
+def between(value: Array, nodes: Array) -> Array:
+    """How a number lies between public nodes: shares of the two next to it, which sum to 1; at the ends, of one."""
+    value = jnp.clip(value, nodes[0], nodes[-1])
+    right = jnp.clip(jnp.searchsorted(nodes, value, side="right"), 1, nodes.shape[0] - 1)
+    share = (value - nodes[right - 1]) / (nodes[right] - nodes[right - 1])
+    places = jnp.arange(nodes.shape[0], dtype=right.dtype)
+    return jnp.where(places == right, share, 0) + jnp.where(places == right - 1, 1 - share, 0)
+
+
+def counts() -> Sum:
+    """The sum of what units add, in units of the mechanism's clip: one moves it by at most the clip, in L1 as in L2."""
+    plain = rows(lambda board, unit: at_most_one(board.contribution(unit)))
+    one = jnp.float32(1)
+    return Sum(
+        "counts",
+        plain.exact,
+        lambda board, units, weights, clip: trees.scale(clip, plain.clipped(board, units, weights, one)),
+        lambda board, units, weights, clip: plain.on_grid(board, units, weights, one),
+        within_l1=True,
+    )
+
+
+def at_most_one(vector: Array) -> Array:
+    """The vector, divided by the sum of its absolute values where that is more than 1; zeros if it is not finite."""
+    total = jnp.abs(vector).sum()
+    return jnp.where(jnp.isfinite(total), vector / jnp.maximum(total, 1), jnp.zeros_like(vector))

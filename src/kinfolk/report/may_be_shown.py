@@ -1,0 +1,63 @@
+"""The section "may be shown": metrics that were paid for, each with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kinfolk.report.content import Details, Paragraph, Part, Table, Value, number
+from kinfolk.report.reading import Record
+
+
+def section(records: Sequence[Record]) -> tuple[Part, ...]:
+    """What may be shown of every run that was evaluated; nothing where none was."""
+    parts: list[Part] = []
+    for record in records:
+        for shown in record.statement.get("may_be_shown", ()):
+            parts += _one(record, shown, named=len(records) > 1)
+    return tuple(parts)
+
+
+def _one(record: Record, shown: Mapping[str, Any], named: bool) -> list[Part]:
+    rows = [_row(metric, "") for metric in shown["metrics"]]
+    for group in shown["groups"]:
+        rows += [_row(metric, f"{group['group']}: ") for metric in (*group["metrics"], *group["differences"])]
+    about = f"{record.method} ({record.run.name}): " if named else ""
+    cost = number(shown["epsilon"], "simulated" if shown["simulated"] else "")
+    several = f"{shown['parties']} tables, one of each client, with noise of its own"
+    tables = several if shown["parties"] > 1 else "one table"
+    return [
+        Paragraph(
+            (
+                f"{about}These numbers may be published. They come from {shown['counted']} {shown['unit']} that were "
+                f"kept for testing, through {tables}, and cost every unit epsilon ",
+                cost,
+                ", which is in the account above.",
+            ),
+            "lead",
+        ),
+        Table("Metrics that may be shown", ("metric", "value", "95 % interval from", "to"), tuple(rows)),
+        Details(
+            "What the intervals hold",
+            (
+                Paragraph(
+                    (
+                        "Noise, sampling (other people like these) and what bins of scores hide. Each interval stands "
+                        "for itself, and for an evaluation that was fixed before results were seen: choosing models by "
+                        "their evaluations makes the best of them look too good. Metrics are of all rows together, not "
+                        "means of clients' metrics; at client level every client counts alike.",
+                    )
+                ),
+            ),
+            printed=True,
+        ),
+    ]
+
+
+def _row(metric: Mapping[str, Any], lead: str) -> tuple[str | Value, ...]:
+    unit = f" ({metric['unit']})" if metric["unit"] else ""
+    return (f"{lead}{metric['name']}{unit}", *(_three(metric[key]) for key in ("value", "low", "high")))
+
+
+def _three(value: float) -> Value:
+    return Value(f"{value:.3g}", float(value))

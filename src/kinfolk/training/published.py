@@ -1,0 +1,268 @@
+"""Numbers that may be published: one evaluation of a finished run on its test rows, paid for like any other release.
+
+One evaluation is one release of one table (per client at example level, of all clients at client level): every unit as
+a whole moves it by at most 1, all bins and groups and all its rows together. Metrics and their intervals are computed
+from the noisy table alone (`kinfolk.metrics`). The ledger is charged before anything is computed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from kinfolk import limits
+from kinfolk.accounting import composition, locks
+from kinfolk.accounting.account import Account
+from kinfolk.accounting.ledger import Ledger, LedgerError
+from kinfolk.data.federation import DataError
+from kinfolk.privacy import exact_noise, noise_tape
+from kinfolk.privacy.choice import ExactMin
+from kinfolk.privacy.gates import EVALUATION
+from kinfolk.privacy.levels import PrivacyLevel, Terms
+from kinfolk.privacy.mechanisms import LaplaceSum, Sampling
+from kinfolk.privacy.release import Cost, Meter, PrivacyError, new_meter
+from kinfolk.privacy.tables import Board, Unit, counts
+from kinfolk.training import inputs, run_directory, run_files, statements
+from kinfolk.training.evaluation_units import Question, question
+from kinfolk.training.inputs import GivenData
+from kinfolk.training.prepare import Job, prepare
+from kinfolk.training.run_directory import Begun, Run
+from kinfolk.training.shown import Release, Shown, metrics_of
+from kinfolk.types import Model
+from kinfolk.verify.flow import Report, check, must_be_clean, must_be_counters
+from kinfolk.verify.labels import CLEAN, COUNTER, KEY, ROWS, TERMS, For
+
+ONCE = range(1)
+"""An evaluation is one round of its own."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An evaluation that is ready to be paid for."""
+
+    question: Question
+    account: Account
+    mechanism: LaplaceSum
+    report: Report
+    """The flow check of the very program."""
+
+    @property
+    def scale(self) -> float:
+        """Of the noise in each cell of a table."""
+        return float(np.max(self.mechanism.noise_multiplier))
+
+
+def evaluate(
+    path: Path,
+    epsilon: float,
+    *,
+    by: str | None = None,
+    data: GivenData | None = None,
+    model: Model | None = None,
+) -> Shown:
+    """Evaluates a finished run on its test rows, charges its owner's ledger and adds what may be shown to the run.
+
+    `path`: the run directory. `epsilon`: what this evaluation costs each unit, beside what was spent before; the run's
+    promise must have room for it. `by`: a column with few declared values, for metrics of each of its groups. `data`,
+    `model`: the objects that the run began with, where it was given any.
+    """
+    epsilon = float(limits.checked("epsilon", epsilon))
+    where = run_directory.open_run(path.resolve())
+    if not where.done():
+        raise PrivacyError(f"{path} is not finished: kinfolk train --resume {path}, then evaluate")
+    if where.name != where.statement()["run"]:
+        raise PrivacyError(f"{path} was called {where.statement()['run']}, and its ledger knows it so: name it back")
+    begun = run_files.read_json(where.private / "run.json", Begun)
+    experiment = where.experiment()
+    inputs.check_given(experiment, data, model)
+    inputs.require_given(experiment, data, model)
+    job = prepare(experiment, data, model)
+    inputs.require_same(begun, statements.facts(job))
+    ready = plan(job, question(job, where, epsilon, by), epsilon)
+    with (
+        locks.alone(where.private / "running", f"run {where.name}"),
+        statements.opened(Path(begun["ledger"]), where, job.account) as ledger,
+    ):
+        before = shown_before(where)
+        was_planned = not before and epsilon == experiment.evaluate
+        name = where.name if was_planned else f"{where.name}+evaluation-{len(before) + 1}"
+        table = released(ready, ledger, name, experiment.seed)
+        how = Release(epsilon, ready.scale, ready.report.program, not job.account.released)
+        found = metrics_of(ready.question, table, how)
+        keep(job, where, ledger, found, name)
+    return found
+
+
+def planned(where: Run, data: GivenData | None, model: Model | None) -> Run:
+    """The finished run, after the evaluation that its settings ask for, if it had none yet."""
+    epsilon = where.experiment().evaluate
+    if epsilon is not None and where.experiment().privacy.level.private and not shown_before(where):
+        evaluate(where.path, epsilon, data=data, model=model)
+    return where
+
+
+def plan(job: Job, asked: Question, epsilon: float) -> Planned:
+    """The account and the mechanism of an evaluation, and the flow check of its program."""
+    account, mechanism = account_of(job, epsilon)
+    exact_noise.check_grid(mechanism, asked.mask.shape[-1])
+    return Planned(asked, account, mechanism, checked(asked, mechanism, account.released))
+
+
+def account_of(job: Job, epsilon: float) -> tuple[Account, LaplaceSum]:
+    """Who pays for an evaluation and what, and the mechanism that makes it.
+
+    All that a unit may lose, here and in training, is the run's promise.
+    """
+    level, allowed = job.plan.level, job.experiment.privacy
+    if not level.private:
+        raise PrivacyError(
+            "level='none' has no account, so nothing of this run may be published: its errors are in private/"
+        )
+    noise = np.nextafter(np.float32(noise_for(allowed, epsilon)), np.float32(np.inf))
+    lead = () if level.server_pays else (len(job.ids),)
+    ones = np.ones(lead, np.float32)
+    mechanism = LaplaceSum(ones, noise * ones, Sampling(ones), allowed.relation, _group(allowed))
+    there = np.asarray(job.federations[0].test.sizes) > 0
+    counted = np.array([there.any()]) if level.server_pays else there
+    total = allowed.promise or allowed.epsilon
+    privacy = allowed if total is None else replace(allowed, epsilon=total, promise=None)
+    terms = Terms(mechanism, ExactMin(np.float32(1)), mechanism)
+    account = replace(job.account, privacy=privacy, terms=terms, uses={EVALUATION: counted.astype(int)[None]})
+    return account, mechanism
+
+
+def _group(privacy: PrivacyLevel) -> int:
+    """In how many units of a table one protected person may be."""
+    return privacy.tasks_per_person if privacy.level.server_pays else 1
+
+
+def noise_for(privacy: PrivacyLevel, epsilon: float) -> float:
+    """The scale of Laplace noise: how far a protected unit moves a table, over epsilon."""
+    return (2.0 if privacy.relation == "replace_one" else 1.0) * _group(privacy) / epsilon
+
+
+def table_of(
+    board: Board, meter: Meter, mechanism: LaplaceSum, units: Unit, mask: jax.Array
+) -> tuple[jax.Array, Meter]:
+    """The one release: a noisy table of these units."""
+    return mechanism(EVALUATION, meter, counts(), board, units, mask, True)
+
+
+def checked(asked: Question, mechanism: LaplaceSum, exact: bool) -> Report:
+    """The flow check of an evaluation: nothing of a unit leaves but through one release."""
+    board, units, mask = asked.board, asked.units, jnp.asarray(asked.mask)
+    own = mechanism
+    if asked.by_client:
+        board, units, mask, own = jax.tree.map(lambda leaf: leaf[0], (asked.boards(), units, mask, mechanism))
+    meter = _meter(jax.random.key(0), None)
+    noise = None
+    if exact:
+        shapes = noise_tape.tape_shapes((EVALUATION,), {EVALUATION: asked.cells}, {EVALUATION: 1})
+        assert shapes is not None
+        meter = replace(meter, tape=shapes)
+        noise = replace(shapes, values={EVALUATION: For(KEY, (EVALUATION,))})  # type: ignore[dict-item]
+    marks = Meter(KEY, KEY, {EVALUATION: For(COUNTER, (EVALUATION,))}, CLEAN, CLEAN, noise)  # type: ignore[arg-type]
+    report = check(table_of, (board, meter, own, units, mask), (CLEAN, marks, For(TERMS, (EVALUATION,)), ROWS, ROWS))
+    if report.labels is not None:
+        must_be_clean(report, "the table", report.labels[0])
+        must_be_counters(report, report.places[1].uses)
+    if not report.violations and report.releases != {EVALUATION: 1}:
+        report.violations.append(f"an evaluation makes {report.releases} releases instead of one")
+    if report.violations:
+        raise PrivacyError("the flow check found leaks:\n- " + "\n- ".join(report.violations))
+    return report
+
+
+def _meter(key: Array, clients: int | None) -> Meter:
+    if clients is None:
+        return new_meter(key, (EVALUATION,))
+    return jax.vmap(lambda one: new_meter(one, (EVALUATION,)))(jax.random.split(key, clients))
+
+
+def released(planned: Planned, ledger: Ledger, name: str, seed: int | None) -> np.ndarray:
+    """Charges the ledger, then makes the release: the noisy table, summed over clients."""
+    account, asked = planned.account, planned.question
+    try:
+        account.require(ledger, name, [ONCE])
+    except LedgerError as error:
+        raise LedgerError(
+            f"{error}. What a run may still publish is what its promise leaves: train with --evaluate, or with a "
+            "--promise above --epsilon"
+        ) from error
+    account.charge(ledger, name, ONCE)
+    key = jax.random.fold_in(jax.random.key(0 if seed is None else seed), 0xE7A1 + len(ledger))
+    meter = _meter(key, len(account.parties) if asked.by_client else None)
+    if account.released:
+
+        def draw(kind: str, shape: tuple[int, ...]) -> np.ndarray:
+            scales = account.scales(kind, ONCE, shape[-2])
+            return exact_noise.integers(planned.mechanism, scales.reshape(*shape[:-1], 1), shape)
+
+        lead = (len(account.parties),) if asked.by_client else ()
+        shapes = noise_tape.tape_shapes((EVALUATION,), {EVALUATION: asked.cells}, {EVALUATION: 1}, *lead)
+        meter = noise_tape.with_fresh_noise(meter, shapes, draw)
+    before = {EVALUATION: np.zeros(len(account.parties), int)}
+    tables, after = ask(asked, meter, planned.mechanism)
+    used = np.atleast_1d(np.asarray(after.uses[EVALUATION])) * np.atleast_1d(asked.mask.any(axis=-1))
+    account.require_metered(before, {EVALUATION: used}, ONCE)
+    return tables
+
+
+def ask(asked: Question, meter: Meter, mechanism: LaplaceSum) -> tuple[np.ndarray, Meter]:
+    """The noisy table of all clients, and the meter. A client without test rows is not asked."""
+    if not asked.by_client:
+        table, after = jax.jit(table_of)(asked.board, meter, mechanism, asked.units, jnp.asarray(asked.mask))
+        return np.asarray(table, np.float64), after
+    program = jax.jit(jax.vmap(table_of))
+    tables, after = program(asked.boards(), meter, mechanism, asked.units, jnp.asarray(asked.mask))
+    there = asked.mask.any(axis=-1)
+    return np.asarray(tables, np.float64)[there].sum(axis=0), after
+
+
+def shown_before(where: Run) -> list[Shown]:
+    """The evaluations that a run has had."""
+    path = where.public / run_directory.EVALUATIONS
+    return run_files.read_json(path, list[Shown]) if path.exists() else []
+
+
+def keep(job: Job, where: Run, ledger: Ledger, found: Shown, name: str) -> None:
+    """Writes what may be shown into the run: its own file, and a section of the statement."""
+    every = [*shown_before(where), {**found, "ledger_run": name}]
+    run_directory.write_json(where.public / run_directory.EVALUATIONS, every)
+    statements.write(job, where, ledger, where.statement()["rounds"], shown=every)
+
+
+def with_room(job: Job) -> Job:
+    """The job with a promise that has room for the evaluation that its settings ask for, if they do."""
+    allowed, epsilon = job.experiment.privacy, job.experiment.evaluate
+    if epsilon is None:
+        return job
+    account, _ = account_of(job, epsilon)
+    if not int(account.uses[EVALUATION].sum()):
+        raise DataError(f"evaluate={epsilon:g} needs test rows, and there are none: keep some, or leave it out")
+    if allowed.epsilon is None:
+        return job
+    lines = [*job.account.lines("run", range(job.experiment.rounds)), *account.lines("run", ONCE)]
+    charges: dict[str, list[tuple[Cost, int]]] = {party: [] for party in job.account.parties}
+    for line in lines:
+        if line.uses:
+            charges[line.party].append((line.cost, line.uses))
+    paid = {(tuple(charges[party]), delta) for party, delta in job.account.deltas().items()}
+    needed = max(composition.epsilon(own, delta) for own, delta in paid)
+    promise = max(allowed.promise or 0.0, allowed.epsilon, math.ceil(needed * 1e4 + 0.1) / 1e4)
+    privacy = replace(allowed, promise=promise)
+    experiment = replace(job.experiment, privacy=privacy)
+    return replace(job, experiment=experiment, account=replace(job.account, privacy=privacy))
+
+
+def reserve(job: Job, run: str, ledger: Ledger) -> None:
+    """Keeps room in the ledger for the evaluation that a run has planned, before it begins."""
+    epsilon = job.experiment.evaluate
+    if epsilon is not None and job.account.released:
+        account_of(job, epsilon)[0].require(ledger, run, [ONCE])

@@ -1,0 +1,170 @@
+"""What may be shown of an evaluation: metrics with intervals, and the noisy table that they were computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NotRequired, TypedDict
+
+import numpy as np
+
+from kinfolk.metrics import misses, scores
+from kinfolk.metrics.intervals import Measured, measured
+from kinfolk.metrics.noisy_table import NoisyTable
+from kinfolk.metrics.scores import Measure
+from kinfolk.privacy.tables import GAIN_SHARE, MOST_LABELS
+from kinfolk.training.evaluation_units import Question
+
+
+class Metric(TypedDict):
+    """A metric that may be published."""
+
+    name: str
+    """What it is called."""
+    unit: str
+    """What it is measured in; empty: a share, or a number without unit."""
+    value: float
+    """The best estimate."""
+    low: float
+    """Where its 95 % interval begins."""
+    high: float
+    """Where it ends."""
+
+
+class Group(TypedDict):
+    """The metrics of one group, and how they differ from everybody's."""
+
+    group: str
+    """The column and its value."""
+    metrics: list[Metric]
+    """Of the group."""
+    differences: list[Metric]
+    """The group's minus everybody's."""
+
+
+class Shown(TypedDict):
+    """One evaluation."""
+
+    version: int
+    """Of this format."""
+    epsilon: float
+    """What it cost each unit."""
+    counted: int
+    """How many units."""
+    unit: str
+    """What was counted, in words."""
+    parties: int
+    """How many tables, each with noise of its own, were added up."""
+    noise_scale: float
+    """Of the Laplace noise in each cell of each party's table."""
+    simulated: bool
+    """Whether the noise can be repeated from a seed."""
+    outcome: str
+    """`number`, `binary` or `classes`."""
+    metrics: list[Metric]
+    """Of everybody."""
+    groups: list[Group]
+    """Of each group, where a column was named."""
+    table: list[float]
+    """The noisy counts, cell by cell."""
+    shape: list[int]
+    """Of the table: groups first."""
+    edges: list[float]
+    """Where bins of scores end, or nodes of misses lie."""
+    program: str
+    """Hash of the program that the flow check passed."""
+    ledger_run: NotRequired[str]
+    """What the ledger calls it."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """How a table was released."""
+
+    epsilon: float
+    scale: float
+    """Of the Laplace noise in each cell of each party's table."""
+    program: str
+    """Hash of the program that the flow check passed."""
+    simulated: bool
+
+
+def metrics_of(asked: Question, cells: np.ndarray, how: Release) -> Shown:
+    """All that is said about a noisy table. `cells`: the table, and behind it what was counted about gains."""
+    board = asked.board
+    size = int(np.prod(board.shape))
+    scale, counted = how.scale, int(asked.mask.sum())
+    share = 1.0 if board.shared is None else 1 - GAIN_SHARE
+    edges = np.asarray(board.edges, float)
+    table = NoisyTable(cells[:size].reshape(board.shape) / share, counted, scale / share, asked.parties)
+    own = measures(asked, edges)
+    everybody = measured(table, {name: _sum_of(one) for name, one in own.items()})
+    metrics = [_metric(one, asked) for one in everybody]
+    if board.shared is not None:
+        metrics.append(_metric(gain(cells[size:], counted, scale), asked))
+    return {
+        "version": 1,
+        "epsilon": how.epsilon,
+        "counted": counted,
+        "unit": asked.unit,
+        "parties": asked.parties,
+        "noise_scale": scale,
+        "simulated": how.simulated,
+        "outcome": board.model.outcome,
+        "metrics": metrics,
+        "groups": [_group(asked, table, own, place) for place in range(len(asked.groups))],
+        "table": [round(float(cell), 4) for cell in cells],
+        "shape": list(board.shape),
+        "edges": [round(float(edge), 6) for edge in edges],
+        "program": how.program,
+    }
+
+
+def measures(asked: Question, edges: np.ndarray) -> dict[str, Measure]:
+    """The metrics of one group's table."""
+    outcome = asked.board.model.outcome
+    if outcome == "number":
+        return misses.measures_of_numbers(edges, asked.target.factor)
+    if outcome == "binary":
+        return scores.measures(edges)
+    if asked.board.labels > MOST_LABELS:
+        return misses.measures_of_right()
+    return misses.measures_of_labels(asked.target.labels)
+
+
+def gain(cells: np.ndarray, counted: int, scale: float) -> Measured:
+    """The share of clients whose own model has less error on their rows than the shared one; ties count half."""
+    table = NoisyTable(cells / GAIN_SHARE, counted, scale / GAIN_SHARE)
+
+    def better(tables: np.ndarray, _: object) -> np.ndarray:
+        return (tables[:, 0] + tables[:, 1] / 2) / np.maximum(tables.sum(axis=1), 1e-9)
+
+    return measured(table, {"share of clients that gain by a model of their own": better})[0]
+
+
+def _sum_of(measure: Measure) -> Measure:
+    return lambda tables, guess: measure(tables.sum(axis=1), guess)
+
+
+def _one_of(measure: Measure, place: int) -> Measure:
+    return lambda tables, guess: measure(tables[:, place], guess)
+
+
+def _apart(measure: Measure, place: int) -> Measure:
+    return lambda tables, guess: measure(tables[:, place], guess) - measure(tables.sum(axis=1), guess)
+
+
+def _group(asked: Question, table: NoisyTable, own: Mapping[str, Measure], place: int) -> Group:
+    first = {name: own[name] for name in list(own)[:2]}
+    found = measured(table, {name: _one_of(one, place) for name, one in first.items()})
+    apart = measured(table, {f"{name}, against everybody": _apart(one, place) for name, one in first.items()})
+    return {
+        "group": asked.groups[place],
+        "metrics": [_metric(one, asked) for one in found],
+        "differences": [_metric(one, asked) for one in apart],
+    }
+
+
+def _metric(found: Measured, asked: Question) -> Metric:
+    unit = asked.target.words if asked.board.model.outcome == "number" and not found.name.startswith("share") else ""
+    return {"name": found.name, "unit": unit, "value": found.value, "low": found.low, "high": found.high}

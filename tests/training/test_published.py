@@ -1,0 +1,243 @@
+"""Numbers that may be published: charged before they are computed, one release, nothing else of the test rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kinfolk.accounting.ledger import Ledger, LedgerError, read_lines
+from kinfolk.data.federation import DataError, Federation, from_rows
+from kinfolk.privacy.gates import EVALUATION
+from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level, none
+from kinfolk.privacy.release import PrivacyError, Tape
+from kinfolk.privacy.tables import Unit, counts
+from kinfolk.training import loop, published, run_directory
+from kinfolk.training.evaluation_units import Question, per_row, question
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.training.prepare import Job, prepare
+from kinfolk.training.shown import Release, metrics_of
+from tests.training.public_files import nothing_else_is_public
+
+RELEASED = Release(1.0, 1.0, "", simulated=True)
+
+
+def wards(seed: int = 0, test_fraction: float = 0.4) -> Federation:
+    """Three clients; the outcome follows the first of two features."""
+    generator = np.random.default_rng(seed)
+    x = generator.uniform(-1, 1, (360, 2)).astype(np.float32)
+    y = (generator.random(360) < 1 / (1 + np.exp(-3 * x[:, 0]))).astype(np.int32)
+    ids = np.repeat(["a", "b", "c"], 120)
+    return from_rows(x, y, ids, name="wards", outcome="binary", test_fraction=test_fraction, grouping="ward")
+
+
+def experiment(privacy: PrivacyLevel, **changes: object) -> Experiment:
+    first = Experiment(
+        seed=0,
+        model=ModelChoice("logistic"),
+        training=Training(batch_size=None),
+        privacy=privacy,
+        phases=(Phase("mean_regularized", 4),),
+    )
+    return replace(first, **changes)  # type: ignore[arg-type]
+
+
+EXAMPLE = example_level(epsilon=2.0, delta=1e-4)
+CLIENT = client_level(epsilon=2.0, delta=1e-4)
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> run_directory.Run:
+    folder = tmp_path_factory.mktemp("runs")
+    return loop.run(experiment(EXAMPLE, evaluate=1.0), folder, data=wards())
+
+
+def asked(level: PrivacyLevel, run: run_directory.Run, data: Federation) -> tuple[Job, Question]:
+    job = prepare(experiment(level), data)
+    return job, question(job, run, 1.0)
+
+
+def test_a_planned_evaluation_is_paid_for_and_in_the_statement(simulated: run_directory.Run) -> None:
+    (shown,) = published.shown_before(simulated)
+    found = {metric["name"]: metric for metric in shown["metrics"]}
+    assert {"AUC", "accuracy", "Brier score", "calibration slope"} <= set(found)
+    assert all(metric["low"] <= metric["value"] <= metric["high"] for metric in shown["metrics"])
+    assert found["AUC"]["low"] < 0.87 < found["AUC"]["high"]
+    lines = [line for line in read_lines(simulated.public / "ledger.jsonl") if line.kind == EVALUATION]
+    assert [line.uses for line in lines] == [1, 1, 1]
+    assert {line.party for line in lines} == {"a", "b", "c"}
+    assert {(line.cost.mechanism, round(line.cost.noise_multiplier, 5)) for line in lines} == {("laplace", 1.0)}
+    statement = simulated.statement()
+    assert 2.0 < statement["epsilon"] <= 3.0
+    assert statement["epsilon"] <= (simulated.experiment().privacy.promise or 0)
+    assert "MAY BE SHOWN" in (simulated.public / "statement.txt").read_text()
+    assert any("other than those that may be shown" in item for item in statement["not_covered"])
+    nothing_else_is_public(simulated)
+
+
+def test_without_room_in_the_promise_it_is_refused_and_nothing_is_charged(tmp_path: Path) -> None:
+    run = loop.run(experiment(EXAMPLE), tmp_path, data=wards())
+    before = (run.public / "ledger.jsonl").read_bytes()
+    with pytest.raises(LedgerError, match="--evaluate"):
+        published.evaluate(run.path, 0.5, data=wards())
+    assert (run.public / "ledger.jsonl").read_bytes() == before
+    assert not (run.public / run_directory.EVALUATIONS).exists()
+
+
+@pytest.mark.slow
+def test_a_second_evaluation_costs_again_and_stops_at_the_promise(tmp_path: Path) -> None:
+    run = loop.run(experiment(replace(EXAMPLE, promise=4.5)), tmp_path, data=wards())
+    first = published.evaluate(run.path, 0.5, data=wards())
+    spent = run.statement()["epsilon"]
+    second = published.evaluate(run.path, 0.5, data=wards())
+    assert first["table"] != second["table"]  # fresh noise
+    assert run.statement()["epsilon"] > spent > 2.0
+    with pytest.raises(LedgerError, match="beyond"):
+        published.evaluate(run.path, 2.0, data=wards())
+    assert len(published.shown_before(run)) == 2
+
+
+@pytest.mark.slow
+def test_a_release_has_exact_noise_and_keeps_its_promise(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    run = loop.run(experiment(EXAMPLE, seed=None, evaluate=1.0), tmp_path / "runs", data=wards(), ledger=ledger)
+    (shown,) = published.shown_before(run)
+    assert not shown["simulated"]
+    table = np.asarray(shown["table"])
+    assert table.sum() == pytest.approx(shown["counted"], abs=6 * (2 * 3 * len(table)) ** 0.5)
+    kinds = {line.kind for line in read_lines(run.public / "ledger.jsonl")}
+    assert kinds == {"gradient", EVALUATION}
+    assert run.statement()["epsilon"] == run.experiment().privacy.promise
+    with pytest.raises(LedgerError):
+        published.evaluate(run.path, 0.5, data=wards())
+    nothing_else_is_public(run)
+    with Ledger(ledger) as again:
+        assert sum(line.kind == EVALUATION for line in again.lines) == 3
+
+
+@pytest.mark.slow
+def test_at_client_level_the_client_is_the_unit(tmp_path: Path) -> None:
+    run = loop.run(experiment(CLIENT, evaluate=2.0), tmp_path, data=wards())
+    (shown,) = published.shown_before(run)
+    assert shown["counted"] == 3
+    assert shown["parties"] == 1
+    assert any(metric["name"].startswith("share of clients that gain") for metric in shown["metrics"])
+    (line,) = [line for line in read_lines(run.public / "ledger.jsonl") if line.kind == EVALUATION]
+    assert line.cost.noise_multiplier == pytest.approx(0.5)
+
+
+def test_neighbours_by_replacement_and_people_in_several_clients_get_more_noise() -> None:
+    assert published.noise_for(replace(EXAMPLE, relation="replace_one"), 0.5) == 4.0
+    assert published.noise_for(replace(CLIENT, tasks_per_person=3), 0.5) == 6.0
+    assert published.noise_for(EXAMPLE, 0.5) == 2.0
+
+
+def test_replay_with_the_release_held_everything_shown_stays_the_same(simulated: run_directory.Run) -> None:
+    """One client's test rows change; with the recorded table all that is shown is the same, bit for bit."""
+    data = wards()
+    job, first = asked(EXAMPLE, simulated, data)
+    ready = published.plan(job, first, 1.0)
+    size = {EVALUATION: jnp.zeros((3, 1, first.cells), jnp.float32)}
+    meter = replace(published._meter(jax.random.key(3), 3), tape=Tape(size, "record"))
+    table, after = published.ask(first, meter, ready.mechanism)
+    assert after.tape is not None
+    changed = replace(data, test=replace(data.test, x=-data.test.x, y=1 - data.test.y))
+    _, other = asked(EXAMPLE, simulated, changed)
+    recorded = replace(published._meter(jax.random.key(3), 3), tape=Tape(after.tape.values, "replay"))
+    replayed, _ = published.ask(other, recorded, ready.mechanism)
+    np.testing.assert_array_equal(replayed, table)
+    assert metrics_of(other, replayed, RELEASED) == metrics_of(first, table, RELEASED)
+    fresh, _ = published.ask(other, published._meter(jax.random.key(3), 3), ready.mechanism)
+    assert np.abs(fresh - table).max() > 5  # the rows do matter
+
+
+def test_edges_from_test_scores_are_caught_by_the_flow_check(
+    simulated: run_directory.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, first = asked(EXAMPLE, simulated, wards())
+    job = prepare(experiment(EXAMPLE), wards())
+    honest = published.table_of
+
+    def quantiles(board, meter, mechanism, units, mask):  # type: ignore[no-untyped-def]
+        found = jnp.quantile(units.x[..., 0], jnp.linspace(0.1, 0.9, board.edges.shape[0]))
+        return honest(replace(board, edges=found), meter, mechanism, units, mask)
+
+    published.plan(job, first, 1.0)
+    monkeypatch.setattr(published, "table_of", quantiles)
+    with pytest.raises(PrivacyError, match="depends on data"):
+        published.plan(job, first, 1.0)
+
+
+def test_two_releases_on_one_charge_are_caught(simulated: run_directory.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, first = asked(EXAMPLE, simulated, wards())
+    honest = published.table_of
+
+    def twice(board, meter, mechanism, units, mask):  # type: ignore[no-untyped-def]
+        table, meter = honest(board, meter, mechanism, units, mask)
+        more, meter = honest(board, meter, mechanism, units, mask)
+        return table + more, meter
+
+    monkeypatch.setattr(published, "table_of", twice)
+    with pytest.raises(PrivacyError, match="instead of one"):
+        published.plan(job, first, 1.0)
+
+
+@pytest.mark.slow
+def test_rows_as_units_at_client_level_are_caught_by_search(tmp_path: Path) -> None:
+    """The unit is the client with its model and all its rows: exchanging both moves the whole table by at most 2."""
+    run = loop.run(experiment(CLIENT), tmp_path, data=wards())
+    _, real = asked(CLIENT, run, wards())
+    board, units, total = real.board, real.units, counts()
+
+    def moved(first: Unit, second: Unit) -> float:
+        weights = jnp.ones(len(first.keep), jnp.float32)
+        found = [np.asarray(total.clipped(board, one, weights, jnp.float32(1)), float) for one in (first, second)]
+        return float(np.abs(found[0] - found[1]).sum())
+
+    def as_rows(given: Unit) -> Unit:
+        """The bug: each row is a unit, with its client's model."""
+        length = given.keep.shape[1]
+        rows = jax.tree.map(lambda leaf: leaf.reshape(-1, 1, *leaf.shape[2:]), replace(given, params=None))
+        return replace(rows, params=jax.tree.map(lambda leaf: jnp.repeat(leaf, length, axis=0), given.params))
+
+    flipped = replace(
+        units,
+        params=jax.tree.map(lambda leaf: leaf.at[0].set(-5 * jnp.ones_like(leaf[0])), units.params),
+        y=np.concatenate([1 - units.y[:1], units.y[1:]]),
+    )
+    assert moved(units, flipped) <= 2 + 1e-4
+    assert moved(as_rows(units), as_rows(flipped)) > 20
+
+
+def test_a_persons_rows_are_one_unit() -> None:
+    made = question_rows()
+    units, mask = per_row(made, np.array([[7, 7, 2, 7, 0], [1, 1, 1, 1, 1]]))
+    assert mask.tolist() == [[True, True], [True, False]]
+    assert units.keep.sum(axis=2).tolist() == [[1, 3], [2, 0]]
+    assert units.y[0, 1].tolist()[:3] == [0, 1, 3]
+    alone, each = per_row(made)
+    assert alone.y.shape == (2, 5, 1)
+    assert each.sum() == 6
+
+
+def question_rows() -> Unit:
+    keep = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], bool)
+    return Unit(np.zeros((2, 5, 1)), np.arange(10).reshape(2, 5), np.zeros((2, 5), int), keep)
+
+
+def test_what_cannot_be_evaluated_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="needs test rows"):
+        loop.run(experiment(EXAMPLE, evaluate=1.0), tmp_path, data=wards(test_fraction=0.0))
+    with pytest.raises(PrivacyError, match="no account"):
+        loop.run(experiment(none(), evaluate=1.0), tmp_path, data=wards())
+
+
+def test_the_files_say_the_same(simulated: run_directory.Run) -> None:
+    (shown,) = json.loads((simulated.public / run_directory.EVALUATIONS).read_text())
+    assert simulated.statement()["may_be_shown"] == [shown]
+    assert len(shown["table"]) == int(np.prod(shown["shape"]))
