@@ -130,6 +130,8 @@ ALLOWED: dict[str, Limit] = {
     "noise_factor": Limit(0, 10, "1 means no change", above=True, below=True),
     "clip_factor": Limit(0, 10, "1 means no change", above=True, below=True),
     "tasks_per_person": whole(1, 10_000, "it says in how many clients one person's data may be"),
+    "colluding": whole(0, 254, "it counts clients that may work with the aggregator"),
+    "survivors": whole(2, 256, "it counts clients that must be left of a round"),
     # options of methods, and of what comes after training
     "step_size": above(0, 1e6, "a usual value is 0.1"),
     "strength": OR_INFINITE,

@@ -114,3 +114,23 @@ def test_settings_depend_on_public_numbers_only() -> None:
         settings("client", "number", inputs_of(wide), [20_000]).rounds
         < settings("example", "number", inputs_of(wide), [100]).rounds
     )
+
+
+@pytest.mark.slow
+def test_what_it_costs_not_to_trust_the_aggregator(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kinds = ("secure",)
+    options = [part for kind in kinds for part in ("--aggregator", kind)]
+    more = ["--colluding", "6", "--method", "fedavg", "--rounds", "2", "--seeds", "1", "--epsilon", "4", "--json"]
+    code, out, _ = command("compare", "--level", "client", *options, *more)
+    assert code == 0, out
+    found = json.loads(out)["results"]
+    assert [row["method"] for row in found] == [f"fedavg, {kind}" for kind in kinds]
+    assert all(row["epsilon"] == pytest.approx(4, rel=1e-2) for row in found)
+    statements = [json.loads((Path(row["run"]) / "public" / "statement.json").read_text()) for row in found]
+    assert [said.get("shared_noise", {}).get("colluding") for said in statements] == [6]
+    code, out, said = command("compare", "--level", "client", "--colluding", "6")
+    assert code != 0
+    assert "--aggregator secure" in out + said

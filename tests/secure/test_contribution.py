@@ -10,7 +10,7 @@ from scipy import stats
 
 from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.privacy.exact_samplers import discrete_gaussian
-from kinfolk.secure.agreement import SecureError
+from kinfolk.privacy.noise_shares import SecureError
 from kinfolk.secure.contribution import as_numbers, bounded, noisy, on_grid
 from tests.secure.worlds import agreement_of
 

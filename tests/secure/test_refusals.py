@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kinfolk.secure.agreement import Agreement, SecureError, require_threshold
+from kinfolk.privacy.noise_shares import NoiseShares, SecureError
+from kinfolk.secure.agreement import Agreement
 from kinfolk.secure.messages import Attempt, KeyCard, ListSignature, signed
 from kinfolk.secure.server import Gathering
 from kinfolk.secure.silo import Silo
@@ -226,7 +227,7 @@ def test_the_server_takes_no_answer_in_anothers_name() -> None:
 )
 def test_thresholds_that_protect_nobody_are_refused(silos: int, survivors: int, colluding: int) -> None:
     with pytest.raises(SecureError, match="must be at least"):
-        require_threshold(silos, survivors, colluding)
+        NoiseShares(silos, survivors, colluding)
 
 
 def test_a_silo_insists_on_its_own_terms() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from kinfolk.accounting import composition, noise_for_budget
 from kinfolk.accounting.composition import BudgetError
 from kinfolk.accounting.noise_for_budget import Case
-from kinfolk.accounting.noise_schedules import check_noise, factors_of, grouped
+from kinfolk.accounting.noise_schedules import check_noise, check_share, factors_of, grouped
 from kinfolk.privacy import correlated_noise
 from kinfolk.privacy.choice import ExactMin, NoisyMin
 from kinfolk.privacy.correlated_noise import CorrelatedSum
@@ -27,6 +27,7 @@ from kinfolk.privacy.mechanisms import (
     Sampling,
     coin_rate,
 )
+from kinfolk.privacy.noise_shares import LAW
 
 Uses = dict[str, np.ndarray]
 """For every kind of release, how often each party makes it in every round: (rounds, parties)."""
@@ -212,6 +213,7 @@ def _laplace_inbox(level: PrivacyLevel, count: int) -> LaplaceSum:
 def _gaussian_inbox(work: Work, counted: np.ndarray) -> GaussianSum | AdaptiveSum:
     """`counted`: releases in each round."""
     level, clients, rate, count = work.level, work.clients, work.cohort_rate, int(counted.sum())
+    shares = level.shares(clients)
     _, delta = budget_of(level, "", clients)
     places = _worthwhile(composition.capacity(clients, rate, count, delta), clients, work.who.weights_count, 2)
     overflow = _overflow(clients, rate, places)
@@ -228,6 +230,7 @@ def _gaussian_inbox(work: Work, counted: np.ndarray) -> GaussianSum | AdaptiveSu
             overflow,
             factors=grouped(work.noise_factors, counted),
             group=level.tasks_per_person,
+            mechanism="gaussian" if shares is None else LAW,
         )
         (noise,) = noise_for_budget.noise_multipliers([case])
     check_noise(noise, work.noise_factors)
@@ -240,6 +243,11 @@ def _gaussian_inbox(work: Work, counted: np.ndarray) -> GaussianSum | AdaptiveSu
         "relation": level.relation,
         "group": level.tasks_per_person,
     }
+    if shares is not None:
+        check_share(shares, noise * float(work.noise_factors.min()))
+        own |= {"excess": shares.excess, "charged_as": LAW}
+    elif level.aggregator == "local":
+        own |= {"excess": float(clients)}
     if level.clip_quantile is None:
         return GaussianSum(**own)
     expected = np.float32(rate * clients)

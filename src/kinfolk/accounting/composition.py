@@ -22,10 +22,14 @@ from scipy import special, stats
 
 from kinfolk.accounting import pairs
 from kinfolk.accounting.pairs import BudgetError, distance, event, pure_epsilon
+from kinfolk.privacy.noise_shares import LAW
 from kinfolk.privacy.release import Cost
 from kinfolk.roots import root
 
 logging.getLogger("absl").addFilter(lambda record: "Excluding this order" not in record.getMessage())
+LAW_GAP = 1e-12
+"""What is added to epsilon because sums of shares of noise are discrete Gaussians up to a factor exp(tau) for each
+number: with shares of 1000 grid steps tau is below 10^-4000000, and 2 tau for each number and use far below this."""
 Charge = tuple[Cost, int]
 """A cost and how often it was paid."""
 
@@ -66,8 +70,11 @@ def epsilon(charges: Iterable[Charge], delta: float, *, adaptive: bool = False) 
     left = delta - _overflow(paid)
     if left <= 0:
         return math.inf
+    shared = any(cost.mechanism == LAW for cost, _ in paid)
     if adaptive:
-        return _odometer(paid, left)
+        return _odometer(paid, left) + (LAW_GAP if shared else 0.0)
+    if shared:
+        return _rdp(paid, left) + LAW_GAP
     if all(cost.mechanism == "gaussian" for cost, _ in paid):
         if all(pairs.plain(cost).rate == 1 for cost, _ in paid):
             return _plain_gaussian(paid, left)

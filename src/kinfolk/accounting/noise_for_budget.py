@@ -37,6 +37,8 @@ class Case:
     factors: tuple[tuple[float, int], ...] = ()
     """Where the noise changes from round to round: what it is multiplied by, and for how many of the uses."""
     group: int = 1
+    mechanism: str = "gaussian"
+    """`discrete_gaussian`: noise in shares, accounted for by zero-concentrated privacy."""
 
     def spent(self, noise_multiplier: float) -> float:
         parts = self.factors or ((1.0, self.uses),)
@@ -45,7 +47,7 @@ class Case:
         )
 
     def cost(self, noise_multiplier: float) -> Cost:
-        return Cost("gaussian", noise_multiplier, self.rate, self.relation, self.overflow, group=self.group)
+        return Cost(self.mechanism, noise_multiplier, self.rate, self.relation, self.overflow, group=self.group)
 
     @property
     def overflows(self) -> float:
@@ -91,7 +93,10 @@ def _solve(case: Case, correction: float) -> tuple[float, float]:
     left = case.delta - case.overflows
     if case.rate == 1 and not case.also:
         sigma = composition.plain_sigma(case.epsilon, left) * math.sqrt(case.uses) * case.evenly
-        z = _round_up(_usable(sigma * composition.distance(case.cost(1.0)), case))
+        z = sigma * composition.distance(case.cost(1.0))
+        if case.mechanism != "gaussian":  # a weaker account of more noise: between once and four times as much
+            z = math.exp(root(lambda x: math.log(case.spent(math.exp(x)) / case.epsilon), math.log(z), math.log(4 * z)))
+        z = _round_up(_usable(z, case))
         while case.spent(z) > case.epsilon:
             z = _round_up(z * (1 + 1e-7))
         return z, correction

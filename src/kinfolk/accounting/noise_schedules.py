@@ -9,7 +9,9 @@ from numpy.typing import ArrayLike
 
 from kinfolk.accounting.composition import BudgetError
 from kinfolk.limits import LARGEST_CLIP, LARGEST_NOISE_MULTIPLIER, SMALLEST_CLIP
+from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.privacy.noise_shares import LEAST_SHARE, NoiseShares
 
 
 def factors_of(level: PrivacyLevel, rounds: int, planned: Sequence[float] = ()) -> tuple[np.ndarray, np.ndarray]:
@@ -37,6 +39,16 @@ def check_noise(noise: ArrayLike, factors: np.ndarray) -> None:
         raise BudgetError(
             f"noise multipliers would run from {least:.3g} to {most:.3g} over the rounds, and must stay between 0.001 "
             f"and {LARGEST_NOISE_MULTIPLIER:g}: use a noise_power nearer to 0, or a noise_factor nearer to 1"
+        )
+
+
+def check_share(shares: NoiseShares, noise: float) -> None:
+    """Refuses noise whose shares are too narrow for the law that is accounted for."""
+    narrowest = shares.share(noise * GRID_STEPS)
+    if narrowest < LEAST_SHARE:
+        raise BudgetError(
+            f"noise_multiplier={noise:.3g} in {shares.honest} shares is {narrowest:.3g} grid steps for each, and "
+            f"{LEAST_SHARE:g} are needed: use a smaller epsilon, or fewer survivors"
         )
 
 

@@ -10,6 +10,9 @@ and "the same rate, further away" is none of them:
   covered: one coin, c against -c;
 * anything else: no pair is proven, so nothing is claimed for sampling: rate 1 at the whole distance.
 
+Discrete Gaussian noise, which clients add in shares, is accounted for by zero-concentrated privacy alone: a
+one-dimensional pair does not dominate vectors there. And whoever it protects from sees who takes part: no sampling.
+
 >>> from kinfolk.privacy.release import Cost
 >>> distance(Cost("gaussian", 1.0, group=3, parts=1)), plain(Cost("gaussian", 1.0, 0.1, group=1, parts=1)).rate
 (5.0, 1.0)
@@ -27,6 +30,7 @@ from dp_accounting import rdp
 from dp_accounting.pld import common, privacy_loss_distribution
 from scipy import special, stats
 
+from kinfolk.privacy.noise_shares import LAW
 from kinfolk.privacy.release import Cost
 
 Loss = privacy_loss_distribution.PrivacyLossDistribution
@@ -55,6 +59,8 @@ def plain(cost: Cost) -> Cost:
     """The cost without what sampling saves, where no pair is proven with it."""
     replaced = cost.parts + (cost.group if cost.relation == "replace_one" else 0)
     whole = touched(cost) - replaced
+    if cost.mechanism == LAW:
+        return replace(cost, rate=1.0)
     proven = cost.rate == 1 or cost.mechanism != "gaussian" or not replaced or (replaced == 1 and not whole)
     return cost if proven else replace(cost, rate=1.0)
 
@@ -74,6 +80,8 @@ def pure_epsilon(cost: Cost) -> float:
 def loss(cost: Cost, grid: float) -> Loss:
     """The privacy-loss distribution of one use, pessimistic, on a grid."""
     cost, make = plain(cost), privacy_loss_distribution
+    if cost.mechanism == LAW:
+        raise BudgetError("discrete Gaussian noise on vectors has no privacy-loss distribution: use zCDP")
     if cost.mechanism == "laplace" and cost.rate == 1:
         return make.from_laplace_mechanism(cost.noise_multiplier / distance(cost), value_discretization_interval=grid)
     if cost.mechanism != "gaussian":
@@ -108,6 +116,8 @@ def event(cost: Cost) -> dp.DpEvent:
         return dp.LaplaceDpEvent(cost.noise_multiplier / distance(cost))
     if cost.mechanism == "choice":
         return dp.ZCDpEvent(pure_epsilon(cost) ** 2 / 8)
+    if cost.mechanism == LAW:
+        return dp.ZCDpEvent((distance(cost) / cost.noise_multiplier) ** 2 / 2)
     gaussian = dp.GaussianDpEvent(cost.noise_multiplier / distance(cost))
     return gaussian if cost.rate == 1 or not _one_coin(cost) else dp.PoissonSampledDpEvent(cost.rate, gaussian)
 
@@ -120,7 +130,7 @@ def _one_coin(cost: Cost) -> bool:
 def renyi(cost: Cost, order: float) -> float:
     """The Renyi divergence of one use, in its worse direction."""
     cost = plain(cost)
-    if cost.mechanism == "gaussian" and cost.rate == 1:
+    if cost.mechanism in ("gaussian", LAW) and cost.rate == 1:
         return order * (distance(cost) / cost.noise_multiplier) ** 2 / 2
     if cost.mechanism == "gaussian":
         return _by_quadrature(cost, order)

@@ -15,6 +15,7 @@ from kinfolk.accounting import composition, noise_for_budget
 from kinfolk.accounting.composition import BudgetError
 from kinfolk.accounting.noise_for_budget import Case
 from kinfolk.privacy.mechanisms import Cost, coin_rate
+from kinfolk.privacy.noise_shares import LAW, usual
 
 WORDS = {
     "example": {"units": "rows", "sample": "batch", "uses": "steps"},
@@ -48,6 +49,14 @@ class Answer:
     """Client level: epsilon against somebody who sees who takes part."""
     noise_multiplier_by_theorem_1: float | None = None
     """Client level: what the closed form of Hu, Wu and Smith (2021) asks for at this epsilon, without sampling."""
+    survivors: int | None = None
+    """Secure aggregation: the fewest clients that must be left of a round."""
+    colluding: int | None = None
+    """Likewise: how many of them may work with the aggregator."""
+    noise_multiplier_of_the_sum: float | None = None
+    """Likewise: of everybody's shares together, when nobody drops out."""
+    noise_multiplier_if_trusted: float | None = None
+    """Likewise: what an aggregator that is trusted would add for the same epsilon."""
 
 
 def theorem_1(epsilon: float, delta: float, uses: int) -> float:
@@ -68,6 +77,8 @@ def plan(
     epsilon: float | None = None,
     delta: float | None = None,
     relation: str = "zero_out",
+    colluding: int | None = None,
+    survivors: int | None = None,
 ) -> Answer:
     """Solves for the one of units, sample, uses, noise_multiplier and epsilon that is missing.
 
@@ -76,8 +87,13 @@ def plan(
     `level`: `example` or `client`. `units`: how many are protected: rows, or clients. `sample`: expected batch or
     cohort. `uses`: steps, or rounds. `noise_multiplier`: noise standard deviation divided by the clip norm. `epsilon`:
     of all uses together. `delta`: default min(1e-5, n^-1.1). `relation`: which data sets are neighbours, `zero_out` or
-    `replace_one`.
+    `replace_one`. `colluding`: secure aggregation (client level, everybody in every round), against the aggregator with
+    so many clients. `survivors`: likewise, the fewest that must be left.
     """
+    if colluding is not None or survivors is not None:
+        if level != "client" or units is None or sample is not None:
+            raise BudgetError("colluding and survivors need level='client', the number of clients, and no cohort")
+        sample = units
     words = WORDS[level]
     given = {"units": units, "sample": sample, "uses": uses, "noise_multiplier": noise_multiplier, "epsilon": epsilon}
     missing = [name for name, value in given.items() if value is None]
@@ -91,12 +107,13 @@ def plan(
         if value is not None:
             limits.checked(words.get(name, name), value, "Plan")
     (unknown,) = missing
-    plan = _Plan(relation, delta, **{name: value or 0 for name, value in given.items()})
+    secure = colluding is not None or survivors is not None
+    shares = usual(units, survivors, colluding) if secure and units is not None else None
+    plan = _Plan(relation, delta, LAW if shares else "gaussian", **{name: value or 0 for name, value in given.items()})
     if unknown not in ("sample", "units") and plan.sample > plan.units:
         raise BudgetError(f"{words['sample']}={plan.sample:g} is more than {words['units']}={plan.units}")
     if unknown == "noise_multiplier":
-        case = Case(plan.epsilon, plan.own_delta, plan.uses, plan.rate, relation)
-        plan = replace(plan, noise_multiplier=noise_for_budget.noise_multipliers([case])[0])
+        plan = replace(plan, noise_multiplier=plan.needed())
     elif unknown == "uses":
         plan = replace(plan, uses=noise_for_budget.largest(lambda n: replace(plan, uses=n).fits(), 10**6))
     elif unknown == "sample":
@@ -108,6 +125,14 @@ def plan(
     name = words.get(unknown, unknown)
     if not (plan.units and plan.sample and plan.uses):
         raise BudgetError(f"no number of {name} meets epsilon={plan.epsilon:g} with this noise: use more noise")
+    together: dict[str, int | float] = {}
+    if shares is not None:
+        together = {
+            "survivors": shares.survivors,
+            "colluding": shares.colluding,
+            "noise_multiplier_of_the_sum": plan.noise_multiplier * math.sqrt(shares.excess),
+            "noise_multiplier_if_trusted": replace(plan, mechanism="gaussian", epsilon=plan.spent()).needed(),
+        }
     return Answer(
         level=level,
         units=plan.units,
@@ -120,6 +145,7 @@ def plan(
         warning=delta_warning(plan.own_delta, plan.units, words["units"]),
         epsilon_if_participation_is_seen=plan.spent_if_seen() if level == "client" else None,
         noise_multiplier_by_theorem_1=theorem_1(plan.spent(), plan.own_delta, plan.uses) if level == "client" else None,
+        **together,  # type: ignore[arg-type]
     )
 
 
@@ -127,11 +153,16 @@ def plan(
 class _Plan:
     relation: str
     delta: float | None
+    mechanism: str
     units: int
     sample: float
     uses: int
     noise_multiplier: float
     epsilon: float
+
+    def needed(self) -> float:
+        case = Case(self.epsilon, self.own_delta, self.uses, self.rate, self.relation, mechanism=self.mechanism)
+        return noise_for_budget.noise_multipliers([case])[0]
 
     @property
     def own_delta(self) -> float:
@@ -142,11 +173,11 @@ class _Plan:
         return coin_rate(self.sample / self.units)
 
     def spent(self) -> float:
-        cost = Cost("gaussian", self.noise_multiplier, self.rate, self.relation)
+        cost = Cost(self.mechanism, self.noise_multiplier, self.rate, self.relation)
         return composition.epsilon([(cost, self.uses)], self.own_delta)
 
     def spent_if_seen(self) -> float:
-        cost = Cost("gaussian", self.noise_multiplier, self.rate, self.relation)
+        cost = Cost(self.mechanism, self.noise_multiplier, self.rate, self.relation)
         return composition.epsilon_if_coins_are_seen([(cost, self.uses)], self.own_delta)
 
     def fits(self) -> bool:

@@ -20,7 +20,7 @@ from kinfolk.privacy.release import Cost, PrivacyError
 VERSION = 1
 SIMULATED, RELEASED = "simulated", "operating system"
 """Sources of noise: reproducible, or not."""
-MECHANISMS = ("gaussian", "laplace", "choice")
+MECHANISMS = ("gaussian", "discrete_gaussian", "laplace", "choice")
 MOST = 2**53
 """Above this a whole number may have become another on its way through JSON."""
 

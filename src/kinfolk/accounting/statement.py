@@ -10,6 +10,12 @@ from typing import Any, NotRequired, TypedDict, cast
 import numpy as np
 
 from kinfolk.accounting import composition
+from kinfolk.accounting.aggregator import (
+    TRUSTED_AGGREGATOR,
+    SharedNoise,
+    against_the_aggregator,
+    shared_noise_text,
+)
 from kinfolk.accounting.ledger import SIMULATED, Line
 from kinfolk.privacy.levels import PrivacyLevel
 
@@ -96,6 +102,8 @@ class Statement(TypedDict):
     promise: NotRequired[PromiseRecord]
     may_be_shown: NotRequired[list[dict[str, Any]]]
     """Evaluations that were paid for (`training/shown.py`)."""
+    shared_noise: NotRequired[SharedNoise]
+    """Only where clients add the noise in shares."""
 
 
 @dataclass(frozen=True)
@@ -176,8 +184,10 @@ def statement(
         result["epsilon_if_participation_is_seen"] = composition.epsilon_if_coins_are_seen(
             charges, delta, adaptive=other_runs
         )
+        against = against_the_aggregator(level, charges, delta, adaptive=other_runs)
+        result = cast(Statement, {**result, **against.facts})
         result["not_covered"] += [
-            "the aggregator, which sees each round's messages before noise is added",
+            against.not_covered,
             "a client's personal model, and predictions made with it for others: they may depend on all of its data",
         ]
     if other_accounts:
@@ -297,7 +307,9 @@ def text(result: Statement) -> str:
             f"A person with one example in each of up to {result['tasks_per_person']} clients: the accounts add up to "
             f"epsilon {joint['epsilon']:.4g}{simulated}, delta {joint['delta']:.3g}."
         )
-    if "epsilon_if_participation_is_seen" in result:
+    if "shared_noise" in result:
+        lines.append(shared_noise_text(result["shared_noise"], result["epsilon"], simulated))
+    elif "epsilon_if_participation_is_seen" in result and TRUSTED_AGGREGATOR in result["not_covered"]:
         lines.append(
             f"Against somebody who sees who takes part in which round: epsilon "
             f"{result['epsilon_if_participation_is_seen']:.4g}{simulated}. Against the aggregator: no guarantee."

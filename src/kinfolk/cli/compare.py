@@ -37,6 +37,7 @@ from kinfolk.toml import ConfigError
 from kinfolk.training.experiment import Experiment
 
 if TYPE_CHECKING:
+    from kinfolk.privacy.levels import PrivacyLevel
     from kinfolk.training.run_directory import Run
 
 METHODS = ("local", "fedavg", "mean_regularized")
@@ -58,6 +59,13 @@ def compare(
     level: Level = "example",
     epsilon: Annotated[list[float] | None, typer.Option(help="Privacy budget; repeat for several. Default: 3.")] = None,
     delta: Delta = None,
+    aggregator: Annotated[
+        list[str] | None,
+        typer.Option(help="Client level: trusted, secure or local; repeat to see what trust costs. Default: trusted."),
+    ] = None,
+    colluding: Annotated[
+        int | None, typer.Option(help="Secure: so many clients may work with the aggregator. Default: a fifth.")
+    ] = None,
     clip: Annotated[float, typer.Option(help="Largest norm of one unit's contribution.")] = 1.0,
     rounds: Annotated[int | None, typer.Option(help="Rounds of training.")] = None,
     step_size: Annotated[float | None, typer.Option(help="Step size of local training.")] = None,
@@ -85,7 +93,14 @@ def compare(
         if name not in REGISTRY:
             raise ConfigError(f"method={name!r} is not one of {', '.join(REGISTRY)}")
     budgets: Sequence[float | None] = [None] if level == "none" else list(dict.fromkeys(epsilon or [3.0]))
-    levels = [privacy_level(level, budget, delta, clip, None) for budget in budgets]
+    kinds = list(dict.fromkeys(aggregator or ["trusted"]))
+    if colluding is not None and "secure" not in kinds:
+        raise ConfigError("--colluding belongs to --aggregator secure: give both, or neither")
+    levels = [
+        (kind, budget, of_aggregator(privacy_level(level, budget, delta, clip, None), kind, colluding))
+        for budget in budgets
+        for kind in kinds
+    ]
     strength = recipes.COMPARED_STRENGTH if strength is None and not files else strength
     given = recipes.Given(None, rounds, step_size, strength=strength, pull=pull)
     if relation is not None and not files:
@@ -103,7 +118,7 @@ def compare(
         tell(notes, as_json)
     found = []
     for name in methods:
-        for privacy, budget in zip(levels, budgets, strict=True):
+        for kind, budget, privacy in levels:
             own = given.only_for(name)
             if federations:
                 recipe = recipes.for_federation(federations[0], privacy, own)
@@ -120,10 +135,11 @@ def compare(
                 privacy=privacy,
                 phases=phases,
             )
-            label = name if budget is None else f"{name}, epsilon {budget:g}"
+            shown = name if kinds == ["trusted"] else f"{name}, {kind}"
+            label = shown if budget is None else f"{shown}, epsilon {budget:g}"
             with bar(as_json, label) as progress:
                 run = loop.run(experiment, output, progress=progress, data=federations)
-            found.append({**result_row(run), "budget": budget, "error_spread": error_spread(run)})
+            found.append({**result_row(run), "method": shown, "budget": budget, "error_spread": error_spread(run)})
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     more: dict[str, Any] = {"notes": notes} if files else {}
     if level != "none":
@@ -136,9 +152,16 @@ def compare(
     run_directory.mark_latest(Path(found[-1]["run"]))
     show_results("compare", found, as_json, **more)
     if not as_json:
-        shown = [f"picture: {picture}"] if picture is not None else []
-        for line in (*shown, f"page: {page} (methods, budgets, who gains and who loses; open it in a browser)"):
+        drawn = [f"picture: {picture}"] if picture is not None else []
+        for line in (*drawn, f"page: {page} (methods, budgets, who gains and who loses; open it in a browser)"):
             console.print(line, highlight=False, soft_wrap=True)
+
+
+def of_aggregator(privacy: PrivacyLevel, kind: str, colluding: int | None) -> PrivacyLevel:
+    """The same level with another kind of aggregator."""
+    if kind == "trusted":
+        return privacy
+    return replace(privacy, aggregator=kind, colluding=colluding if kind == "secure" else None)
 
 
 def error_spread(run: Run) -> float:

@@ -88,6 +88,10 @@ def plan(
     batch: Annotated[float | None, typer.Option(help="Example level: expected batch size.")] = None,
     steps: Annotated[int | None, typer.Option(help="Example level: local steps in all.")] = None,
     relation: Annotated[str, typer.Option(help="zero_out or replace_one.")] = "zero_out",
+    colluding: Annotated[
+        int | None, typer.Option(help="Client level: clients add the noise, against a server with so many of them.")
+    ] = None,
+    survivors: Annotated[int | None, typer.Option(help="Likewise: the fewest that must be left of a round.")] = None,
     as_json: Json = False,
 ) -> None:
     """Plan a budget without data: leave out one number and get it. `plan strength`: the best strength in theory.
@@ -115,6 +119,8 @@ def plan(
         epsilon=epsilon,
         delta=delta,
         relation=relation,
+        colluding=colluding,
+        survivors=survivors,
     )
     words = planning.WORDS[level]
     values = {words.get(key, key): value for key, value in dataclasses.asdict(answer).items() if value is not None}

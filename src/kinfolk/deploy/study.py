@@ -67,6 +67,11 @@ def require_separate_rounds(level: PrivacyLevel) -> None:
     """Refuses noise that is one release over a whole run: a round must be paid for and drawn on its own."""
     if level.noise_bands > 1:
         raise ConfigError(f"noise_bands={level.noise_bands}: correlated noise is for simulations so far; leave it out")
+    if level.aggregator != "trusted":
+        raise ConfigError(
+            f"aggregator={level.aggregator!r} is for simulations so far: over Flower the server of a study at client "
+            "level sees every message. Use level='example', or leave it out if the silos trust the server"
+        )
 
 
 @dataclass(frozen=True)

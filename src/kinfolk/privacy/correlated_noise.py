@@ -49,6 +49,7 @@ class CorrelatedSum:
 
     open: ClassVar[bool] = False
     law: ClassVar[str] = "normal"
+    excess: ClassVar[float] = 1.0
 
     clip: Value
     noise_multiplier: Value

@@ -6,6 +6,7 @@ Both are consumed and returned, like a random key: use the one you get back.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import jax
@@ -246,9 +247,11 @@ class Inbox:
 
     @property
     def deviation(self) -> Array:
-        """Of the noise in a second moment or in squares: their bound K^2 times the noise multiplier; public."""
+        """Of the noise in a second moment or in squares: their bound K^2 times the noise multiplier, of all the
+        shares where it is shared; public."""
         own = self._mechanism
-        return jnp.asarray(own.noise_multiplier * jnp.square(own.clip), jnp.float32)
+        bound = jnp.square(own.clip) if own.excess == 1 else math.sqrt(own.excess) * jnp.square(own.clip)
+        return jnp.asarray(own.noise_multiplier * bound, jnp.float32)
 
     def stack(self) -> Message:
         """All messages, one row per client. Refused where messages are private."""

@@ -17,12 +17,14 @@ from kinfolk import limits, trees
 from kinfolk.privacy.choice import Chooser
 from kinfolk.privacy.gates import CHOICE, GRADIENT, MIXTURE, SECOND_MOMENT, SQUARES, STATISTIC, UPDATE
 from kinfolk.privacy.mechanisms import RELATIONS, Mechanism
+from kinfolk.privacy.noise_shares import NoiseShares, usual
 from kinfolk.types import Value
 
 FEDERATION = "the federation"
 """The party that pays at client level."""
 NOISES = ("gaussian", "laplace")
 SCORES = ("loss", "error")
+AGGREGATORS = ("trusted", "secure", "local")
 
 
 class Level(StrEnum):
@@ -173,6 +175,14 @@ class PrivacyLevel:
     tasks_per_person: int = 1
     """In how many clients one person's data may be. The accounts add up: at client level the noise protects a person
     in that many clients at once; at example level the statement gives the epsilon of the dearest of them together."""
+    aggregator: str = "trusted"
+    """Who adds the noise at client level. `trusted`: the aggregator, which sees every message. `secure`: the clients,
+    in shares and under masks, so that the aggregator sees sums alone. `local`: each client all of it, for comparison.
+    The last two are for simulations so far."""
+    colluding: int | None = None
+    """Secure: against the aggregator together with so many clients; default a fifth of them."""
+    survivors: int | None = None
+    """Secure: the fewest clients of a round that must be left; default four fifths, or more where that is too few."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "level", Level(self.level))
@@ -216,8 +226,39 @@ class PrivacyLevel:
                 f"tasks_per_person={self.tasks_per_person} has no account with cohort={self.cohort:g}, as coins of "
                 "several clients would protect one person: leave the cohort out"
             )
+        self._require_aggregator()
         if self.budgets and not self.level.clients_pay:
             raise ValueError("budgets of single clients exist at level='example' only")
+
+    def _require_aggregator(self) -> None:
+        if self.aggregator not in AGGREGATORS:
+            raise ValueError(f"aggregator={self.aggregator!r} is not one of {AGGREGATORS}")
+        if self.aggregator != "secure" and (self.colluding is not None or self.survivors is not None):
+            raise ValueError("colluding and survivors belong to aggregator='secure': leave them out")
+        if self.aggregator == "trusted":
+            return
+        if not self.level.server_pays or self.cohort is not None:
+            raise ValueError(
+                f"aggregator={self.aggregator!r} is for level='client' without a cohort: the aggregator sees who takes "
+                "part, and everybody's share of the noise is needed"
+            )
+        if self.noise != "gaussian" or self.noise_bands > 1:
+            raise ValueError(f"aggregator={self.aggregator!r} goes with independent Gaussian noise: leave the rest out")
+
+    def shares(self, clients: int) -> NoiseShares | None:
+        """Among whom the noise is shared; None where it is not.
+
+        `clients`: how many there are.
+        """
+        return usual(clients, self.survivors, self.colluding) if self.aggregator == "secure" else None
+
+    def settled(self, clients: int) -> PrivacyLevel:
+        """The same with numbers in place of what is usual, as a statement gives them.
+
+        `clients`: how many there are.
+        """
+        found = self.shares(clients)
+        return self if found is None else replace(self, survivors=found.survivors, colluding=found.colluding)
 
 
 @trees.register

@@ -6,6 +6,7 @@ noise and sampling rate, and so its own budget.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -106,6 +107,10 @@ class GaussianSum:
     """Which data sets are neighbours, `zero_out` or `replace_one`."""
     group: int = field(default=1, metadata={"static": True})
     """In how many units one protected person may be."""
+    excess: float = field(default=1.0, metadata={"static": True})
+    """Variance of the noise, as a multiple of what is paid for: above 1 where clients add it in shares."""
+    charged_as: str = field(default="gaussian", metadata={"static": True})
+    """The law that is paid for: `discrete_gaussian` where it is made of shares."""
 
     def __call__(
         self, kind: str, meter: Meter, what: Sum, public: Tree, units: Tree, mask: Array, active: Value = True
@@ -130,8 +135,11 @@ def _noisy_sum(
     weights = mask.astype(jnp.float32)
     bound = clip if what.degree == 1 else clip**what.degree
     if secret.integers is not None:
+        if own.charged_as != "gaussian" or own.excess != 1:
+            raise PrivacyError("noise in shares is drawn by the clients, not here: give a seed to simulate")
         return _exact_sum(secret.integers, what, args, (units, weights), clip)
     total = what.clipped(args, units, weights, clip)
+    bound = bound if own.excess == 1 else bound * math.sqrt(own.excess)
     return _shift(total, own.noise_multiplier * bound * jax.random.normal(secret.noise, (trees.size(total),)))
 
 
@@ -145,7 +153,7 @@ def _gaussian_costs(own: GaussianSum | AdaptiveSum) -> list[Cost]:
     values = (own.noise_multiplier, own.sampling.rate, own.overflow)
     columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(v, float)) for v in values))
     return [
-        Cost("gaussian", float(z), float(rate), own.relation, float(overflow), group=own.group)
+        Cost(own.charged_as, float(z), float(rate), own.relation, float(overflow), group=own.group)
         for z, rate, overflow in zip(*columns, strict=True)
     ]
 
@@ -184,6 +192,10 @@ class AdaptiveSum:
     """Which data sets are neighbours, `zero_out` or `replace_one`."""
     group: int = field(default=1, metadata={"static": True})
     """In how many units one protected person may be."""
+    excess: float = field(default=1.0, metadata={"static": True})
+    """Variance of the noise, as a multiple of what is paid for: above 1 where clients add it in shares."""
+    charged_as: str = field(default="gaussian", metadata={"static": True})
+    """The law that is paid for: `discrete_gaussian` where it is made of shares."""
 
     @property
     def count_noise(self) -> Value:
@@ -227,6 +239,7 @@ class LaplaceSum:
 
     open: ClassVar[bool] = False
     law: ClassVar[str] = "laplace"
+    excess: ClassVar[float] = 1.0
 
     clip: Value
     """Largest norm of one unit's contribution."""
@@ -275,6 +288,7 @@ class ExactSum:
 
     open: ClassVar[bool] = True
     law: ClassVar[str] = "none"
+    excess: ClassVar[float] = 1.0
     clip: ClassVar[float] = 0.0
     noise_multiplier: ClassVar[float] = 0.0
 

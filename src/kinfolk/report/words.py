@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from kinfolk.accounting.aggregator import TRUSTED_AGGREGATOR
 from kinfolk.accounting.statement import Statement
 from kinfolk.report.content import Items, Paragraph, Part, Value, Words, number
 
@@ -108,7 +109,13 @@ def exact(statement: Statement) -> tuple[tuple[str, Words], ...]:
             ("Delta, largest of all parties", (number(statement["delta"]),)),
             ("Parties with an account", (number(len(statement["parties"])),)),
         ]
-    if "epsilon_if_participation_is_seen" in statement:
+    if "shared_noise" in statement:
+        shared = statement["shared_noise"]
+        against = f"Epsilon against the aggregator with up to {shared['colluding']} clients"
+        rows.append((against, (number(statement["epsilon"] or 0.0, note),)))
+        observers = number(shared["epsilon_of_observers"], note)
+        rows.append(("Epsilon against those who see only what is published", (observers,)))
+    elif "epsilon_if_participation_is_seen" in statement and TRUSTED_AGGREGATOR in statement["not_covered"]:
         seen = number(statement["epsilon_if_participation_is_seen"], note)
         rows.append(("Epsilon against somebody who sees who takes part", (seen,)))
         rows.append(("Epsilon against the aggregator", ("none: no guarantee",)))

@@ -1,9 +1,4 @@
-"""What all silos of a secure sum have agreed on, and what each of them insists on by itself.
-
-A silo is protected against the server together with `colluding` silos. Two lists of survivors that are both signed by
-`survivors` silos share an honest signer if survivors > (silos + colluding) / 2, so only one can ever be opened; and of
-those who survive at least survivors - colluding are honest, so their shares of noise suffice.
-"""
+"""What all silos of a secure sum have agreed on, and what each of them insists on by itself."""
 
 from __future__ import annotations
 
@@ -15,53 +10,13 @@ from functools import cached_property
 
 from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.privacy.exact_samplers import LARGEST, NORMAL
-from kinfolk.privacy.release import PrivacyError
-
-MOST_SILOS = 256
-"""Every pair of silos shares a mask: time grows with the square."""
-LEAST_SHARE = 1000.0
-"""Grid steps: a silo's share of noise is never narrower, so that a sum of shares is a discrete Gaussian to within
-10^-4000000 (`share_excess`)."""
-
-
-class SecureError(PrivacyError):
-    """Something in a secure sum that a silo does not do, or that the server cannot use."""
+from kinfolk.privacy.noise_shares import LEAST_SHARE, NoiseShares, SecureError
 
 
 def encoded(*parts: str | bytes | int) -> bytes:
     """The parts in one row of bytes that no other parts give: what is signed, hashed or bound to a key."""
     raw = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
     return b"".join(len(part).to_bytes(8, "big") + part for part in raw)
-
-
-def least_survivors(silos: int, colluding: int) -> int:
-    """The fewest survivors with which no two lists can both be opened.
-
-    >>> least_survivors(50, 10)
-    31
-    """
-    return (silos + colluding) // 2 + 1
-
-
-def usual_survivors(silos: int, colluding: int) -> int:
-    """Four fifths of the silos, or more where that is too few: what is asked for where nobody says."""
-    return max(least_survivors(silos, colluding), 4 * silos // 5)
-
-
-def require_threshold(silos: int, survivors: int, colluding: int) -> None:
-    """Refuses numbers for which the claim does not hold."""
-    if not 2 <= silos <= MOST_SILOS:
-        raise SecureError(f"silos={silos} must be at least 2 and at most {MOST_SILOS}: every pair shares a mask")
-    if not 0 <= colluding <= silos - 2:
-        raise SecureError(
-            f"colluding={colluding} must be at least 0 and at most {silos - 2} of {silos} silos: against all others "
-            "together masks protect nobody; use aggregator='local', where each adds the whole noise"
-        )
-    if not least_survivors(silos, colluding) <= survivors <= silos:
-        raise SecureError(
-            f"survivors={survivors} must be at least {least_survivors(silos, colluding)}, more than half of silos and "
-            f"colluding together, and at most {silos}: with fewer a server could open two lists"
-        )
 
 
 @dataclass(frozen=True)
@@ -89,7 +44,7 @@ class Agreement:
             raise SecureError("names and keys of silos must all differ: two with one key are one silo")
         if len(self.names) != len(self.keys) or any(len(key) != 32 for key in self.keys):
             raise SecureError("every silo needs one public key of 32 bytes")
-        require_threshold(len(self.names), self.survivors, self.colluding)
+        NoiseShares(len(self.names), self.survivors, self.colluding)  # or it is refused
         if self.length < 1 or not (self.clip > 0 and math.isfinite(self.clip)):
             raise SecureError(f"length={self.length} and clip={self.clip} must be positive")
         if not self.share >= LEAST_SHARE:
@@ -109,7 +64,7 @@ class Agreement:
     @property
     def share(self) -> float:
         """Standard deviation of one silo's noise, in grid steps: survivors - colluding of them suffice."""
-        return self.deviation / math.sqrt(self.survivors - self.colluding)
+        return NoiseShares(self.silos, self.survivors, self.colluding).share(self.deviation)
 
     @cached_property
     def digest(self) -> bytes:

@@ -13,7 +13,8 @@ import numpy as np
 
 from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.privacy.exact_samplers import Source, discrete_gaussian
-from kinfolk.secure.agreement import Agreement, SecureError
+from kinfolk.privacy.noise_shares import SecureError
+from kinfolk.secure.agreement import Agreement
 from kinfolk.secure.masks import RING
 
 

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from kinfolk.secure.agreement import SecureError
+from kinfolk.privacy.noise_shares import SecureError
 
 RING = np.dtype("<u4")
 """Numbers modulo 2^32, in which masks and sums are taken."""

@@ -14,7 +14,8 @@ from typing import TypeVar
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from kinfolk.secure.agreement import Agreement, SecureError, encoded
+from kinfolk.privacy.noise_shares import SecureError
+from kinfolk.secure.agreement import Agreement, encoded
 
 
 @dataclass(frozen=True, order=True)

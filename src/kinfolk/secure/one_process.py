@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kinfolk.secure.agreement import SecureError
+from kinfolk.privacy.noise_shares import SecureError
 from kinfolk.secure.messages import Answer, Attempt
 from kinfolk.secure.server import Gathering
 from kinfolk.secure.silo import Silo

@@ -14,8 +14,9 @@ from itertools import islice
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from kinfolk.privacy.noise_shares import SecureError
 from kinfolk.secure import shamir
-from kinfolk.secure.agreement import Agreement, SecureError
+from kinfolk.secure.agreement import Agreement
 from kinfolk.secure.masks import RING, derived, mask, shared_key
 from kinfolk.secure.messages import (
     Answer,

@@ -19,8 +19,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from kinfolk.privacy.exact_samplers import Source
+from kinfolk.privacy.noise_shares import SecureError
 from kinfolk.secure import contribution, shamir
-from kinfolk.secure.agreement import Agreement, Pins, SecureError, encoded
+from kinfolk.secure.agreement import Agreement, Pins, encoded
 from kinfolk.secure.masks import RING, derived, mask, shared_key
 from kinfolk.secure.messages import (
     Attempt,

@@ -160,6 +160,11 @@ def refuse_bad_release(job: Job) -> None:
         )
     if level.epsilon is None:
         raise PrivacyError("a release needs a budget: give epsilon (besides noise_multiplier), or a seed to simulate")
+    if level.aggregator != "trusted":
+        raise PrivacyError(
+            f"aggregator={level.aggregator!r}: in a release of one process whoever runs it sees all rows, so nobody "
+            "else can add the noise: give a seed to simulate, or leave it out"
+        )
     if level.noise_bands > 1:
         raise PrivacyError("correlated noise has no exact noise yet: give a seed to simulate, or noise_bands=1")
     if job.experiment.data.pooled:

@@ -142,7 +142,8 @@ def prepare(
         )
     parties, units = level.level.parties(data.ids), tuple(level.level.units(sizes))
     released, source = experiment.seed is None, source_of(data)
-    account = Account(level, data.name, parties, units, terms, uses, released=released, source=source)
+    settled = level.settled(len(sizes))
+    account = Account(settled, data.name, parties, units, terms, uses, released=released, source=source)
     checks = tuple(check_job(plan, algorithm, terms, clients) for algorithm in algorithms)
     return Job(
         experiment=experiment,
