@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: run test test-all newest-flower check format docs bench lock clean
+.PHONY: run test test-all test-long newest-flower check format docs bench lock clean
 
 run: $(READY)
 	$(BIN)/kinfolk compare --epsilon 1 --epsilon 3 --epsilon 8
@@ -20,9 +20,13 @@ test: $(READY)
 
 # Every tier.
 test-all: $(READY)
-	$(QUICKLY) $(PYTEST) -n 2 --dist loadfile -m "not alone and not computed"
-	$(PYTEST) -n 2 --dist load -m "computed and not alone"
+	$(QUICKLY) $(PYTEST) -n 2 --dist loadfile -m "not alone and not computed and not long"
+	$(PYTEST) -n 2 --dist load -m "computed and not alone and not long"
 	$(QUICKLY) $(PYTEST) -m alone
+
+# Every method at person level, one by one: cases that differ little from those of `make test-all`.
+test-long: $(READY)
+	$(PYTEST) -n 2 --dist load -m long
 
 # The federation's tests against the newest Flower, in an environment of its own: says what an upgrade would break.
 newest-flower: $(READY)

@@ -285,3 +285,19 @@ ONE_CLIENT = {"privacy": none(), "rounds": 30, "random_state": 0, "clients": 1}
 )
 def test_scikit_learn_agrees(estimator: Any, check: Any) -> None:
     check(estimator)
+
+
+@pytest.mark.slow
+def test_people_are_units_by_a_column_or_beside_the_rows() -> None:
+    generator = np.random.default_rng(0)
+    x, people = generator.uniform(-1, 1, (90, 2)), np.repeat(np.arange(30), 3)
+    y, clients = (x[:, 0] > 0).astype(int), np.repeat(["a", "b", "c"], 30)
+    options: dict = {"method": "local", "rounds": 2, "random_state": 0, "bounds": (-1, 1), "target": [0, 1]}
+    beside = PersonalizedClassifier(**options, rows_per_person=3).fit(x, y, clients=clients, people=people)
+    frame = pd.DataFrame({"u": x[:, 0], "v": x[:, 1], "patient": people})
+    named = PersonalizedClassifier(**options, person="patient", rows_per_person=3).fit(frame, y, clients=clients)
+    assert beside.privacy_["unit"] == named.privacy_["unit"] == "one person, with all rows, in one client"
+    assert beside.privacy_["rows_per_person"] == 3  # type: ignore[typeddict-item]
+    assert (named.predict(frame, clients) == beside.predict(x, clients)).all()
+    with pytest.raises(ValueError, match="person='nobody' is not a column of X"):
+        PersonalizedClassifier(**options, person="nobody").fit(frame, y, clients=clients)

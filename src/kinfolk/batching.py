@@ -22,6 +22,7 @@ from jax import Array
 from kinfolk import trees
 from kinfolk.models import Conv, Dense
 from kinfolk.types import Model, Params, Tree, Value
+from kinfolk.units import Several, over_rows
 
 Gate = TypeVar("Gate")
 OfRows = Callable[[Tree, Tree], tuple[Tree, Tree]]
@@ -144,8 +145,8 @@ def sum_of(one: Callable[[Tree, Array], Tree], units: Tree, weights: Array, skip
 
 def losses(model: Model, params: Params, x: Tree, y: Array) -> Array:
     """The loss of every example of a batch, in a form whose sum has a quick gradient."""
-    if not model.layers:
-        return jax.vmap(lambda x, y: model.loss(params, x, y))(x, y)
+    if not model.layers or isinstance(x, Several):
+        return jax.vmap(lambda x, y: over_rows(model.loss)(params, x, y))(x, y)
     for layer, own in zip(model.layers, params, strict=True):
         if isinstance(layer, Dense) and x.ndim == 2 and in_turns(own):
             x = _product(x, own["weights"]) + own["bias"][None]

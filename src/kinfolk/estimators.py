@@ -67,6 +67,8 @@ class _Personalized(BaseEstimator):
         output: str | Path | None = None,
         random_state: int | np.random.RandomState | None = None,
         clients: str | int | None = None,
+        person: str | None = None,
+        rows_per_person: int | None = None,
     ) -> None:
         self.method = method
         self.privacy = privacy
@@ -85,6 +87,8 @@ class _Personalized(BaseEstimator):
         self.output = output
         self.random_state = random_state
         self.clients = clients
+        self.person = person
+        self.rows_per_person = rows_per_person
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """What differs from the defaults, in a few words."""
@@ -126,7 +130,8 @@ class _Personalized(BaseEstimator):
         """Whose row each row is, and the rows without the column that says so."""
         if what == "fit":
             self.client_column_ = clients if isinstance(clients, str) else self.clients
-        return frames.with_clients(clients, self.client_column_, X, what)
+        ids, X = frames.with_clients(clients, self.client_column_, X, what)
+        return ids, frames.without(X, self.person)
 
     def _features(self, X: Table, reset: bool) -> tuple[np.ndarray, Schema]:
         """Encoded rows, and the columns as they are declared or, at fit, guessed."""
@@ -224,17 +229,23 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
     `hidden`: widths of hidden layers; none: a linear model. `ledger`: the file that a release charges. `output`: the
     folder for the run directory; None: it is not kept. `clients`: the column of X that says whose row it is, for `fit`,
     `predict` and `score` without `clients`; or 1: all rows are one client's, as scikit-learn's own estimators have it.
+    `person`: the column of X that says which person a row belongs to: a person with all rows is then protected at once.
+    `rows_per_person`: how many rows of one count; default 10.
     """
 
-    def fit(self, X: Table, y: Table, clients: ArrayLike | None = None) -> PersonalizedClassifier:
+    def fit(
+        self, X: Table, y: Table, clients: ArrayLike | None = None, people: ArrayLike | None = None
+    ) -> PersonalizedClassifier:
         """Trains one model per client; `clients` says whose row each row is: one name per row, or a column of X.
 
-        `X`: rows of features, an array or a data frame. `y`: one target per row.
+        `X`: rows of features, an array or a data frame. `y`: one target per row. `people`: the person of each row, if
+        `person` names no column: all rows of one at a client are protected at once.
         """
+        whose = frames.people_of(self.person if people is None else people, X)
         ids, X = self._whose(X, clients, "fit")
         x, schema = self._features(X, reset=True)
         assert schema is not None
-        known = frames.identity_of(X, schema)
+        known, schema = frames.known_by(X, schema, whose, self.rows_per_person)
         labels = frames.one_column(y, len(x))
         check_classification_targets(labels)
         declared, confirmed = self.target, self.target is not None
@@ -301,18 +312,23 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):
     features. `schema`: for tables with text, a `Schema` or its file. `data`: the data set's name. `ledger`: the file
     that a release charges. `output`: the folder for the run directory; None: it is not kept. `random_state`: a seed
     makes a simulation; None a release. `clients`: the column of X that says whose row it is; or 1: all rows are one
-    client's.
+    client's. `person`: the column of X that says which person a row belongs to. `rows_per_person`: how many rows of one
+    count; default 10.
     """
 
-    def fit(self, X: Table, y: Table, clients: ArrayLike | None = None) -> PersonalizedRegressor:
+    def fit(
+        self, X: Table, y: Table, clients: ArrayLike | None = None, people: ArrayLike | None = None
+    ) -> PersonalizedRegressor:
         """Trains one model per client; `clients` says whose row each row is: one name per row, or a column of X.
 
-        `X`: rows of features, an array or a data frame. `y`: one target per row.
+        `X`: rows of features, an array or a data frame. `y`: one target per row. `people`: the person of each row, if
+        `person` names no column: all rows of one at a client are protected at once.
         """
+        whose = frames.people_of(self.person if people is None else people, X)
         ids, X = self._whose(X, clients, "fit")
         x, schema = self._features(X, reset=True)
         assert schema is not None
-        known = frames.identity_of(X, schema)
+        known, schema = frames.known_by(X, schema, whose, self.rows_per_person)
         raw = frames.one_column(y, len(x), numeric=True)
         bounds, confirmed = self.target, True
         if bounds is None and self.schema is not None and schema.target.kind == "number":

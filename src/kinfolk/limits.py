@@ -129,7 +129,8 @@ ALLOWED: dict[str, Limit] = {
     "noise_power": finite(-10, 10, "0 means no change"),
     "noise_factor": Limit(0, 10, "1 means no change", above=True, below=True),
     "clip_factor": Limit(0, 10, "1 means no change", above=True, below=True),
-    "tasks_per_person": whole(1, 10_000, "it says in how many clients one person's data may be"),
+    "clients_per_person": whole(1, 10_000, "it says in how many clients one person's data may be"),
+    "rows_per_person": whole(1, 10_000, "it says how many rows of one person count"),
     "colluding": whole(0, 254, "it counts clients that may work with the aggregator"),
     "survivors": whole(2, 256, "it counts clients that must be left of a round"),
     # options of methods, and of what comes after training

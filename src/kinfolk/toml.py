@@ -23,7 +23,8 @@ class ConfigError(ValueError):
 def from_toml(text: str, kind: type[Kind]) -> Kind:
     """The dataclass of this kind that a TOML text describes.
 
-    An unknown key is an error that names the nearest valid one.
+    An unknown key is an error that names the nearest valid one; a field that was renamed says in its metadata what it
+    `was` called, which is still read.
 
     `text`: the TOML. `kind`: a dataclass.
     """
@@ -44,14 +45,20 @@ def _build(kind: type, value: object, where: str) -> Any:
         if not isinstance(value, dict):
             raise ConfigError(f"{where} should be a table, but is {shown(value)}")
         hints = typing.get_type_hints(kind)
-        for key in value:
+        known = dataclasses.fields(kind)
+        renamed: dict[str, str] = {one.metadata["was"]: one.name for one in known if "was" in one.metadata}
+        for before, now in renamed.items():
+            if before in value and now in value:
+                raise ConfigError(f"{_dotted(where, before)!r} is now {_dotted(where, now)!r}: give one of them")
+        given: dict[str, Any] = {renamed.get(str(key), str(key)): item for key, item in value.items()}
+        for key in given:
             if key not in hints:
                 near = difflib.get_close_matches(key, hints, 1, 0.0)
                 raise ConfigError(f"unknown key {_dotted(where, key)!r}; did you mean {_dotted(where, near[0])!r}?")
         needed = [
             field.name
             for field in dataclasses.fields(kind)
-            if field.default is field.default_factory is dataclasses.MISSING and field.name not in value
+            if field.default is field.default_factory is dataclasses.MISSING and field.name not in given
         ]
         if needed:
             raise ConfigError(f"missing key {_dotted(where, needed[0])!r}: it has no default, so give it")
@@ -60,7 +67,7 @@ def _build(kind: type, value: object, where: str) -> Any:
             key: None
             if nothing[key] is not None and (type(item), item) == (type(nothing[key]), nothing[key])
             else _build(hints[key], item, _dotted(where, key))
-            for key, item in value.items()
+            for key, item in given.items()
         }
         try:
             return kind(**built)  # type: ignore[operator]

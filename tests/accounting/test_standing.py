@@ -101,7 +101,7 @@ def less(of: Account) -> dict[str, object]:
 def test_people_in_more_clients_than_declared_before(ledger: Ledger) -> None:
     one = account(Table().source(), "client", epsilon=10.0, noise=4.0)
     release(ledger, "one", one)
-    three = account(Table().source(), "client", epsilon=30.0, noise=4.0, tasks_per_person=3)
+    three = account(Table().source(), "client", epsilon=30.0, noise=4.0, clients_per_person=3)
     release(ledger, "three", three)
     truth = exact((3, noise_of(one)), (3, noise_of(three)))
     assert truth <= worst(ledger, "three", three) <= 1.6 * truth

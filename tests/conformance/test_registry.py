@@ -20,7 +20,6 @@ from kinfolk.training import run_directory
 from kinfolk.training.build import as_sweep
 from kinfolk.training.prepare import check_job
 from kinfolk.verify.registry_check import check_registry, check_small
-from kinfolk.verify.replay import replay
 from tests.conformance.worlds import (
     CLOSELY,
     CORE,
@@ -30,6 +29,7 @@ from tests.conformance.worlds import (
     ROUNDS,
     VARIANTS,
     pairs,
+    replay_problems,
     with_changed_client,
     with_changed_row,
     world,
@@ -176,23 +176,8 @@ def test_replay_of_a_release_changes_nothing_else(name: str, level: str) -> None
 
 def replay_is_clean(name: str, level: str, exact: bool) -> None:
     w = world(name, level)
-    counted = count_uses(w.plan, w.algorithm, w.terms, w.clients, range(ROUNDS))
-    check = check_job(w.plan, w.algorithm, w.terms, jax.tree.map(lambda leaf: leaf[None], w.clients))
     change = with_changed_row(w.clients, 1, 0, 2) if level == "example" else with_changed_client(w.clients, 1, 0)
-    problems = replay(
-        w.plan,
-        w.algorithm,
-        w.terms,
-        w.clients,
-        change,
-        target=w.plan.widths[0],
-        rounds=ROUNDS,
-        sizes=check.sizes,
-        uses={kind: int(part.sum(axis=0).max()) for kind, part in counted.items()},
-        key=jax.random.key(5),
-        exact=w.exact_noise if exact else None,
-    )
-    assert problems == []
+    assert replay_problems(w, change, exact) == []
 
 
 @private

@@ -16,12 +16,16 @@ from kinfolk import models, trees
 from kinfolk.accounting.calibrate import Population, terms_for
 from kinfolk.algorithms import REGISTRY
 from kinfolk.data.federation import Federation, from_rows
+from kinfolk.data.people import by_person
 from kinfolk.engines.layout import lay_out
 from kinfolk.engines.loop import Loop
+from kinfolk.engines.release_counts import count_uses
 from kinfolk.engines.resident import Clients, Plan, State
 from kinfolk.privacy import exact_noise
 from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
+from kinfolk.training.prepare import check_job
 from kinfolk.types import Algorithm
+from kinfolk.verify.replay import replay
 
 PAIRS = [(name, level) for name, entry in REGISTRY.items() for level in entry.levels]
 OTHER_PULL = "mean_regularized, the other pull"
@@ -91,9 +95,18 @@ def tiny_level(level: str, cohort: float | None = None) -> PrivacyLevel:
     return PrivacyLevel(Level(level), noise_multiplier=noise, delta=1e-3 if noise else None, cohort=cohort)
 
 
+def tiny_people(seed: int = 3) -> Federation:
+    """The same with people, who have one to five rows each, of which three count."""
+    generator = np.random.default_rng(seed)
+    rows = generator.integers(1, 6, sum(SIZES))
+    people, clients = (np.repeat(names, rows) for names in (np.arange(sum(SIZES)), np.repeat(range(len(SIZES)), SIZES)))
+    x, y = (generator.normal(size=(len(people), *shape)).astype(np.float32) for shape in ((3,), ()))
+    return by_person(from_rows(x, y, clients, person_ids=people, rows_per_person=3, test_fraction=0.2))
+
+
 @lru_cache
-def world(name: str, level: str, *, blocks: int = 2, cohort: float | None = None) -> World:
-    federation = tiny_federation()
+def world(name: str, level: str, *, blocks: int = 2, cohort: float | None = None, people: bool = False) -> World:
+    federation = tiny_people() if people else tiny_federation()
     clients, _, widths, most = lay_out([federation], batch_size=BATCH, epochs=1, most_blocks=blocks)
     sizes = federation.train.sizes
     most_uses = {"gradient": ROUNDS * max(most), "choice": ROUNDS, "update": ROUNDS, "mixture": 0}
@@ -111,6 +124,34 @@ def with_changed_row(clients: Clients, block: int, client: int, row: int) -> Cli
     rows = clients.blocks[block]
     other = replace(rows, x=rows.x.at[client, row].set(7.0), y=rows.y.at[client, row].set(-5.0))
     return replace(clients, blocks=(*clients.blocks[:block], other, *clients.blocks[block + 1 :]))
+
+
+def with_changed_person(clients: Clients, block: int, client: int, person: int) -> Clients:
+    """The same clients with one person replaced: other values, and another number of rows."""
+    rows = clients.blocks[block]
+    shares = rows.x.shares.at[client, person].set(jnp.array([1.0, 0.0, 0.0]))
+    x = replace(rows.x, rows=rows.x.rows.at[client, person].set(7.0), shares=shares)
+    other = replace(rows, x=x, y=rows.y.at[client, person].set(-5.0))
+    return replace(clients, blocks=(*clients.blocks[:block], other, *clients.blocks[block + 1 :]))
+
+
+def replay_problems(w: World, changed: Clients, exact: bool = False) -> list[str]:
+    """What the replay check finds where the first client of the second block has other rows."""
+    counted = count_uses(w.plan, w.algorithm, w.terms, w.clients, range(ROUNDS))
+    check = check_job(w.plan, w.algorithm, w.terms, jax.tree.map(lambda leaf: leaf[None], w.clients))
+    return replay(
+        w.plan,
+        w.algorithm,
+        w.terms,
+        w.clients,
+        changed,
+        target=w.plan.widths[0],
+        rounds=ROUNDS,
+        sizes=check.sizes,
+        uses={kind: int(part.sum(axis=0).max()) for kind, part in counted.items()},
+        key=jax.random.key(5),
+        exact=w.exact_noise if exact else None,
+    )
 
 
 def with_changed_client(clients: Clients, block: int, client: int) -> Clients:

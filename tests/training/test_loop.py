@@ -364,3 +364,18 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     resumed = loop.resume(run)
     for name, value in models_of(whole).items():
         np.testing.assert_array_equal(value, models_of(resumed)[name])
+
+
+@pytest.mark.slow
+def test_a_release_of_people_says_so(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    people = np.repeat(np.arange(60), generator.integers(1, 5, 60))
+    x = generator.uniform(-1, 1, (len(people), 2))
+    data = from_rows(x, x[:, 0], people % 3, person_ids=people, rows_per_person=3, name="visits")
+    small = experiment(seed=None, phases=(Phase("local", 2),), training=Training())
+    run = loop.run(small, tmp_path, ledger=tmp_path / "ledger.jsonl", data=data)
+    statement = run.statement()
+    assert statement["unit"] == "one person, with all rows, in one client"
+    assert statement.get("rows_per_person") == 3
+    assert {line.unit for line in read_lines(run.public / "ledger.jsonl")} == {"person"}
+    nothing_else_is_public(run)

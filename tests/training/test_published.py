@@ -133,7 +133,7 @@ def test_at_client_level_the_client_is_the_unit(tmp_path: Path) -> None:
 
 def test_neighbours_by_replacement_and_people_in_several_clients_get_more_noise() -> None:
     assert published.noise_for(replace(EXAMPLE, relation="replace_one"), 0.5) == 4.0
-    assert published.noise_for(replace(CLIENT, tasks_per_person=3), 0.5) == 6.0
+    assert published.noise_for(replace(CLIENT, clients_per_person=3), 0.5) == 6.0
     assert published.noise_for(EXAMPLE, 0.5) == 2.0
 
 
@@ -216,13 +216,30 @@ def test_rows_as_units_at_client_level_are_caught_by_search(tmp_path: Path) -> N
 
 def test_a_persons_rows_are_one_unit() -> None:
     made = question_rows()
-    units, mask = per_row(made, np.array([[7, 7, 2, 7, 0], [1, 1, 1, 1, 1]]))
+    units, mask = per_row(made, np.array([[7, 7, 2, 7, 0], [1, 1, 1, 1, 1]]), 3)
     assert mask.tolist() == [[True, True], [True, False]]
     assert units.keep.sum(axis=2).tolist() == [[1, 3], [2, 0]]
     assert units.y[0, 1].tolist()[:3] == [0, 1, 3]
+    assert per_row(made, np.array([[7, 7, 2, 7, 0], [1, 1, 1, 1, 1]]), 2)[0].y.shape == (2, 2, 2)  # and not more rows
     alone, each = per_row(made)
     assert alone.y.shape == (2, 5, 1)
     assert each.sum() == 6
+
+
+@pytest.mark.slow
+def test_an_evaluation_of_people_counts_people(tmp_path: Path) -> None:
+    generator = np.random.default_rng(1)
+    people = np.repeat(np.arange(90), generator.integers(1, 6, 90))
+    x = generator.uniform(-1, 1, (len(people), 2)).astype(np.float32)
+    names = np.array(["a", "b", "c"])[people % 3]
+    data = from_rows(x, (x[:, 0] > 0).astype(int), names, person_ids=people, rows_per_person=4, outcome="binary")
+    run = loop.run(experiment(EXAMPLE), tmp_path, data=data)
+    job = prepare(run.experiment(), data)
+    found = question(job, run, 1.0)
+    assert found.unit == "people, each with the mean of its rows"
+    assert found.mask.sum(axis=1).tolist() == [len(np.unique(own)) for own in job.federations[0].test_units]
+    assert found.units.y.shape == (3, found.mask.shape[1], 4)
+    assert published.account_of(job, 1.0)[0].unit == "person"
 
 
 def question_rows() -> Unit:

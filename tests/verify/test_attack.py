@@ -177,6 +177,22 @@ def test_no_algorithm_leaks_more_than_it_claims(name: str, level: str, sampled: 
         assert found.lower_bound == 0
 
 
+PEOPLE = [name for name, level in PAIRS if level == "example" and name not in LONG]
+
+
+LONG_TIER = (pytest.mark.slow, pytest.mark.long)
+OF_PEOPLE = [pytest.param(name, marks=pytest.mark.slow if name == "local" else LONG_TIER) for name in PEOPLE]
+
+
+@pytest.mark.parametrize("name", OF_PEOPLE)
+def test_no_algorithm_leaks_more_about_a_person_than_it_claims(name: str) -> None:
+    """The canary is a person with several rows, each of which would fill the clip."""
+    problem = attack_problems.training_problem(REGISTRY[name].build(), "person", name=name)
+    found = attack(problem, runs=20_000, confidence=FAMILY, with_power=False)
+    assert not found.exceeded
+    assert found.lower_bound > 0.3 * found.claim
+
+
 @pytest.mark.slow
 def test_no_sound_mechanism_leaks_more_than_it_claims() -> None:
     registry = len(attack_problems.registry_problems())

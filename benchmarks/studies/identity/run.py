@@ -108,7 +108,7 @@ def account(of: Released) -> Account:
         DELTA,
         noise_multiplier=NOISE,
         relation=of.relation,
-        tasks_per_person=of.people,
+        clients_per_person=of.people,
         allow_large_delta=True,
     )
     sizes = np.array(source.sizes)

@@ -18,23 +18,22 @@ from numpy.typing import ArrayLike
 
 from kinfolk.accounting.calibrate import Uses, budget_of
 from kinfolk.accounting.ledger import RELEASED, SIMULATED, Allowance, Ledger, LedgerError, Line, Note
-from kinfolk.accounting.members import Source, label
+from kinfolk.accounting.members import PERSON, Source
 from kinfolk.accounting.noise_for_budget import times
 from kinfolk.accounting.owner import reasons
+from kinfolk.accounting.plans import PLAN, more, plan_of, plans
 from kinfolk.accounting.standing import (
     APART,
-    PLAN,
     PROMISE,
     Promise,
     Standing,
     Worst,
-    plan_of,
-    plans,
     require,
     require_known,
 )
-from kinfolk.accounting.statement import Book, Statement, statement
+from kinfolk.accounting.statement import Book, Statement, dearest, statement
 from kinfolk.accounting.views import trusted
+from kinfolk.data.identity import label
 from kinfolk.privacy import exact_noise
 from kinfolk.privacy.choice import Chooser
 from kinfolk.privacy.gates import CHOICE
@@ -73,6 +72,11 @@ class Account:
     def level(self) -> Level:
         """Of the account: whose noise, which unit."""
         return self.privacy.level
+
+    @property
+    def unit(self) -> str:
+        """What ledger lines call the protected unit: the level, or `person` where that is all rows of one."""
+        return PERSON if self.source is not None and self.source.people else self.level.value
 
     @property
     def noise(self) -> str:
@@ -147,7 +151,7 @@ class Account:
             Line(
                 party=party,
                 data=self.data,
-                unit=self.level.value,
+                unit=self.unit,
                 kind=kind,
                 cost=cost,
                 uses=int(uses),
@@ -177,13 +181,13 @@ class Account:
         planned: dict[str, list[tuple[str, Cost, int]]] = {party: [] for party in self.parties}
         for line in lines:
             planned[line.party].append((run, line.cost, line.uses))
-        ledger.require(self.data, self.level.value, planned, self.budgets())
+        ledger.require(self.data, self.unit, planned, self.budgets())
 
     def _digest(self, ledger: Ledger) -> str:
         """What the ledger calls those who are in this release; empty where it knows names only."""
         if ledger.store is None or self.source is None:
             return ""
-        return ledger.store.of(self.source, self.level.value)
+        return ledger.store.of(self.source, self.unit)
 
     def _promise(self, ledger: Ledger, run: str, lines: list[Line]) -> None:
         """Checks all promises with these lines added; notes this run's promise and its whole plan before it begins."""
@@ -194,6 +198,12 @@ class Account:
         standing = Standing(every, ledger.notes, ledger.store)
         own = self.promise(ledger, run)
         _refuse_another(ledger, run, own.note(digest))
+        known, declared = own.members.most_clients, self.privacy.clients_per_person
+        if self.unit == PERSON and known > declared:
+            raise LedgerError(
+                f"clients_per_person={declared}, and somebody has rows at {known} clients, whose accounts add up: "
+                f"declare clients_per_person={known}, or leave those rows out"
+            )
         apart = require_known(standing, own, self.source.disjoint_because)
         if apart:
             standing = Standing(every, [*ledger.notes, Note(APART, apart)], ledger.store)
@@ -204,21 +214,24 @@ class Account:
         if not any(promise.run == run for promise in standing.promises):
             ledger.note(PROMISE, own.note(digest))
         plan = plan_of(run, digest, every)
-        if _more(plan, plans(ledger.notes).get(run)):
+        if more(plan, plans(ledger.notes).get(run)):
             ledger.note(PLAN, plan)
 
     def promised(self) -> dict[str, float]:
         """The most that each party's units may ever reach."""
-        more = self.privacy.promise or 0.0
+        most = self.privacy.promise or 0.0
         own = self.privacy.budgets
-        return {p: found.epsilon if p in own else max(found.epsilon, more) for p, found in self.budgets().items()}
+        return {p: found.epsilon if p in own else max(found.epsilon, most) for p, found in self.budgets().items()}
 
     def promise(self, ledger: Ledger, run: str) -> Promise:
         """What a run promises to its units."""
         assert ledger.store is not None
         members = ledger.store.load(self._digest(ledger))
         budgets = {party: (epsilon, self.budgets()[party].delta) for party, epsilon in self.promised().items()}
-        return Promise(run, members, self.privacy.relation, self.privacy.tasks_per_person, budgets)
+        count = self.privacy.clients_per_person
+        if self.unit == PERSON and 1 < count <= len(budgets):  # to a person in that many clients
+            budgets = dict.fromkeys(budgets, dearest(list(budgets.values()), count))
+        return Promise(run, members, self.privacy.relation, count, budgets)
 
     def standing(self, ledger: Ledger, run: str) -> dict[str, Worst]:
         """What the worst unit of each party has lost in all releases of this ledger: for the owner's eyes."""
@@ -235,7 +248,7 @@ class Account:
         digest, lines = self._digest(ledger), [line for line in self.lines(run, rounds) if line.uses]
         with ledger.turn():
             own = [replace(line, members=digest) for line in lines]
-            if digest and own and _more(plan_of(run, digest, [*ledger.lines, *own]), plans(ledger.notes).get(run)):
+            if digest and own and more(plan_of(run, digest, [*ledger.lines, *own]), plans(ledger.notes).get(run)):
                 raise LedgerError(
                     f"run {run!r} would be charged for rounds {rounds.start} to {rounds.stop} beyond what it planned "
                     f"in ledger {ledger.path}: nothing was charged. Begin a new run"
@@ -270,7 +283,7 @@ class Account:
     ) -> Statement:
         """What is promised, from the ledger's lines; refused for a run that made releases and has no line."""
         prepared, book = prepared or Preparation(), self._book(ledger, run)
-        lines = ledger.about(self.data, self.level.value, self.privacy.relation)
+        lines = ledger.about(self.data, self.unit, self.privacy.relation)
         if book is not None:  # what else these units were in is in the promise, and stays with their owner
             lines = [line for line in lines if line.run == run]
         if not any(line.run == run for line in lines) and any(counts.sum() for counts in self.uses.values()):
@@ -286,6 +299,7 @@ class Account:
             program=program,
             scaling=prepared.scaling,
             scaling_is_private=prepared.is_private,
+            people=0 if self.source is None else self.source.people,
             other_accounts=book is None and len(lines) < len([x for x in ledger.lines if x.data == self.data]),
             book=book,
         )
@@ -326,16 +340,3 @@ def _refuse_another(ledger: Ledger, run: str, promise: Mapping[str, Any]) -> Non
             f"run {run!r} is in ledger {ledger.path} already, with other rows, clients or budgets: what was promised "
             "stays. Begin a new run"
         )
-
-
-def _more(plan: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
-    """Whether a plan has charges that one before it did not have."""
-    if before is None:
-        return True
-    had: dict[tuple[str, Cost, str], int] = {}
-    for kind, cost, uses, names in before["plan"]:
-        for party in names:
-            had[kind, Cost(**cost), party] = max(uses, had.get((kind, Cost(**cost), party), 0))
-    return any(
-        uses > had.get((kind, Cost(**cost), party), 0) for kind, cost, uses, names in plan["plan"] for party in names
-    )

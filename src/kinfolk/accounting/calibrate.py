@@ -204,10 +204,10 @@ def _correlated_inbox(work: Work, counted: np.ndarray) -> CorrelatedSum:
 
 def _laplace_inbox(level: PrivacyLevel, count: int) -> LaplaceSum:
     scale = level.noise_multiplier or noise_for_budget.laplace_multiplier(
-        level.epsilon or 1.0, count, level.relation, level.tasks_per_person
+        level.epsilon or 1.0, count, level.relation, level.clients_per_person
     )
     noisy = LaplaceSum(np.float32(level.clip), np.float32(scale), Sampling(np.float32(1)), level.relation)
-    return replace(noisy, group=level.tasks_per_person)
+    return replace(noisy, group=level.clients_per_person)
 
 
 def _gaussian_inbox(work: Work, counted: np.ndarray) -> GaussianSum | AdaptiveSum:
@@ -229,7 +229,7 @@ def _gaussian_inbox(work: Work, counted: np.ndarray) -> GaussianSum | AdaptiveSu
             level.relation,
             overflow,
             factors=grouped(work.noise_factors, counted),
-            group=level.tasks_per_person,
+            group=level.clients_per_person,
             mechanism="gaussian" if shares is None else LAW,
         )
         (noise,) = noise_for_budget.noise_multipliers([case])
@@ -241,7 +241,7 @@ def _gaussian_inbox(work: Work, counted: np.ndarray) -> GaussianSum | AdaptiveSu
         "overflow": np.float32(overflow),
         "sampled_here": False,
         "relation": level.relation,
-        "group": level.tasks_per_person,
+        "group": level.clients_per_person,
     }
     if shares is not None:
         check_share(shares, noise * float(work.noise_factors.min()))

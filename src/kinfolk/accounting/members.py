@@ -2,9 +2,6 @@
 
 Where rows have no declared identity a client is known by its name within one data set and one way of grouping, and a
 row as a row of its client; across groupings, or data sets that were not declared disjoint, anybody may be anybody.
-
->>> label("  Graz 0"), label("3.0"), label("ＧＲＡＺ  0")
-('graz 0', '3', 'graz 0')
 """
 
 from __future__ import annotations
@@ -12,44 +9,22 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from functools import cached_property
 
 import numpy as np
 
 from kinfolk.accounting.records import LedgerError
-from kinfolk.data.identity import Identity
+from kinfolk.data.identity import Identity, label
+from kinfolk.privacy.levels import Level
 
 VERSION = "kinfolk 1"
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,4})?")
 NOBODY = np.empty(0, np.uint64)
+PERSON = "person"
+"""In place of a level: what a release at example level protects is people, with all rows of each."""
 ALONE = "the whole table"
 """The one client of a table that is a silo's own: whatever a study calls it."""
-
-
-def label(text: str) -> str:
-    """A name as everybody would say it: whatever its case, its spaces, its form of Unicode; 3.0 is 3."""
-    if text.isascii():
-        folded = text.lower()
-    else:
-        shown = (sign for sign in unicodedata.normalize("NFKC", text) if unicodedata.category(sign) != "Cf")
-        folded = "".join(shown).casefold()
-    plain = " ".join(folded.split())
-    if (plain[:1] in "0123456789+-." and not plain.isdecimal()) or plain[:1] == "0":
-        return _number(plain)
-    return plain
-
-
-def _number(text: str) -> str:
-    """A number in its one form: 7, 7.0, 007, +7 and 7e0 are all "7"; other text stays."""
-    if not NUMBER.fullmatch(text):
-        return text
-    value = Decimal(text)
-    return f"{value.normalize():f}" if value and abs(value.adjusted()) < 400 else "0" if not value else text
 
 
 @dataclass(frozen=True)
@@ -62,10 +37,12 @@ class Source:
     """What makes a client: a column, a file each, the whole table."""
     clients: tuple[str, ...]
     sizes: tuple[int, ...]
-    """All rows of each, test rows too: they belong to the client."""
+    """All rows of each, test rows too: they belong to the client. People instead, where they are the units."""
     identity: Identity | None = None
     disjoint_because: str | None = None
     """Why nobody in it is in any other data set of the ledger, in its owner's words."""
+    people: int = 0
+    """How many rows of a person count, where people are the units; 0: rows, or clients, are."""
 
     def members(self, level: str, key: bytes) -> Members:
         """Who is in a release of it."""
@@ -90,7 +67,7 @@ class Members:
     domain: str = ""
     """What tokens are of, kind and column; empty: rows have no identity. Only tokens of one domain can be compared."""
     tokens: np.ndarray = field(default_factory=lambda: NOBODY, compare=False)
-    """One for each row, clients one after another."""
+    """One for each row (or person, where people are the units), clients one after another."""
 
     def __post_init__(self) -> None:
         twice = sorted({name for name in self.clients if self.clients.count(name) > 1}) if self._doubled else []
@@ -105,9 +82,22 @@ class Members:
         return len(set(self.clients)) < len(self.clients)
 
     @property
+    def at_data_gates(self) -> bool:
+        """Whether each client's units are its rows or its people, with noise of the client's own."""
+        return self.level in (Level.EXAMPLE, PERSON)
+
+    @property
     def is_row_identity(self) -> bool:
         """Whether tokens belong to single records, rather than to people with several."""
         return self.domain.startswith("row:")
+
+    @property
+    def most_clients(self) -> int:
+        """Where tokens are people's: at how many clients one of them is at most."""
+        if not len(self.tokens):
+            return 0
+        pairs = np.unique(np.stack([self.tokens, self.owners.astype(np.uint64)]), axis=1)
+        return int(np.unique(pairs[0], return_counts=True)[1].max())
 
     @cached_property
     def owners(self) -> np.ndarray:
@@ -136,6 +126,11 @@ class Members:
         """What ledger lines call it: equal for equal content, and for the owner of the key only."""
         head = json.dumps([VERSION, self.data, self.level, self.grouping, self.clients, self.sizes, self.domain])
         return hmac.digest(key, b"members\0" + head.encode() + b"\0" + self.tokens.tobytes(), "sha256").hex()
+
+
+def people_of(identity: Identity) -> Identity:
+    """Each client's people, everybody once, of identities of their rows."""
+    return replace(identity, values=tuple(np.unique(list(map(label, own.tolist()))) for own in identity.values))
 
 
 def tokens(key: bytes, domain: str, values: Iterable[str]) -> np.ndarray:

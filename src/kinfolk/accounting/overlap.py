@@ -3,9 +3,12 @@
 The rule: inside one draw a unit U moves the sum once for every unit of the draw that lies wholly in U, and twice for
 every one that it only shares rows with. `pairs.py` has what that costs. Here is the counting:
 
-* rows with tokens of the same domain are compared one by one;
+* rows with tokens of the same domain are compared one by one; a person is all rows with its token, wherever;
 * without, a client is the client of the same name in the same data set and grouping, with all rows it ever had;
-* otherwise everything may overlap: a row is one row of the dearest client, a client meets as many units as sizes allow.
+* otherwise everything may overlap: a row is one row of the dearest client, a client or a person meets as many units as
+  sizes allow.
+
+Units of a release are rows, people (with all rows at one client: a row is only a part of one) or clients.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kinfolk.accounting.members import Members
+from kinfolk.accounting.members import PERSON, Members
 from kinfolk.privacy.levels import Level
 
 ANY = -1
@@ -43,7 +46,7 @@ class Names:
         """For each of my rows how one with its token has lain in the release."""
         both = (id(mine), id(release))
         if both not in self.known:
-            self.known[both] = _rows_by_tokens(mine, *_occurrences(release))
+            self.known[both] = _rows_by_tokens(mine, *_occurrences(release, mine.level == PERSON))
         return self.known[both]
 
 
@@ -82,15 +85,28 @@ def of_rows(mine: Members, client: int, release: Members, names: Names) -> Codes
         return mine.part(codes, client), meaning
     if names.disjoint(mine.data, release.data):
         return np.zeros(count, np.int64), [()]
+    if mine.level == PERSON:
+        return np.zeros(count, np.int64), [_any_person(release)]
     where = ANY
     if same_grouping(mine, release) and mine.clients[client] in release.clients:
         where = release.place(mine.clients[client])
     return np.zeros(count, np.int64), [_one_row(release, where)]
 
 
+def _any_person(release: Members) -> Met:
+    """Somebody whose rows nobody can find in the release: perhaps all of them."""
+    if release.level == PERSON:
+        return tuple((k, 1, 0) for k in range(len(release.clients)))
+    if release.level == Level.EXAMPLE:
+        return tuple((k, there, 0) for k, there in enumerate(release.sizes))
+    return ((0, 0, len(release.clients)),)
+
+
 def _one_row(release: Members, where: int) -> Met:
     if release.level == Level.EXAMPLE:
         return ((where, 1, 0),)
+    if release.level == PERSON:
+        return ((where, 0, 1),)
     alone = where != ANY and release.sizes[where] == 1
     return ((0, 1, 0),) if alone else ((0, 0, 1),)
 
@@ -104,18 +120,20 @@ def _rows_by_tokens(mine: Members, known: np.ndarray, meaning_of: Codes) -> Code
     return codes, [(), *meaning_of[1]]
 
 
-def _occurrences(release: Members) -> tuple[np.ndarray, Codes]:
-    """The release's tokens, in order, each once, and how a row with each has lain in it.
+def _occurrences(release: Members, of_people: bool) -> tuple[np.ndarray, Codes]:
+    """The release's tokens, in order, each once, and how a row with each has lain in it; or a person, with all rows.
 
     A person's row is at most one of the person's rows: the dearest one's, if they are at several clients.
     """
     owners, tokens = release.owners[release.order], release.tokens[release.order]
     first = np.flatnonzero(np.diff(tokens, prepend=~tokens[:1]))
     known, counts = tokens[first], np.diff(first, append=len(tokens))
-    meanings: list[Met] = [_one_row(release, k) for k in (*range(len(release.clients)), ANY)]
+    everybody = range(len(release.clients))
+    meanings = [_several(release, [k]) if of_people else _one_row(release, k) for k in everybody]
+    meanings.append(_one_row(release, ANY))
     if not len(known):
         return known, (np.empty(0, np.int64), meanings)
-    if not release.is_row_identity:
+    if not (release.is_row_identity or of_people):
         lowest, highest = np.minimum.reduceat(owners, first), np.maximum.reduceat(owners, first)
         return known, (np.where(lowest == highest, lowest, len(release.clients)), meanings)
     codes = owners[first].astype(np.int64)
@@ -130,8 +148,8 @@ def _occurrences(release: Members) -> tuple[np.ndarray, Codes]:
 
 
 def _several(release: Members, whose: list[int]) -> Met:
-    """A record that was put into the release several times."""
-    if release.level == Level.EXAMPLE:
+    """A record that was put into the release several times, or a person with rows in it."""
+    if release.at_data_gates:
         return tuple((k, whose.count(k), 0) for k in sorted(set(whose)))
     alone = sum(whose.count(k) == release.sizes[k] for k in set(whose))
     return ((0, alone, len(set(whose)) - alone),)
@@ -161,12 +179,14 @@ def _largest(history: Iterable[Members], mine: Members, name: str, size: int) ->
 
 def _by_name(name: str, release: Members) -> Met:
     where = release.place(name)
-    return ((where, release.sizes[where], 0),) if release.level == Level.EXAMPLE else ((0, 1, 0),)
+    return ((where, release.sizes[where], 0),) if release.at_data_gates else ((0, 1, 0),)
 
 
 def _by_size(size: int, release: Members) -> Met:
     if release.level == Level.EXAMPLE:
         return tuple((k, min(size, there), 0) for k, there in enumerate(release.sizes))
+    if release.level == PERSON:
+        return tuple((k, 0, min(size, there)) for k, there in enumerate(release.sizes))
     large = sum(there > 1 for there in release.sizes)
     partly = min(size, large)
     return ((0, min(size - partly, len(release.sizes) - large), partly),)
@@ -204,6 +224,9 @@ def _ever(history: Iterable[Members], mine: Members) -> tuple[np.ndarray, np.nda
 def _counted(mine: Members, k: int, found: dict[int, int], release: Members, named: bool) -> Met:
     if release.level == Level.EXAMPLE:
         return tuple((j, count, 0) for j, count in sorted(found.items()))
+    if release.level == PERSON:
+        own = {j for j in found if named and release.clients[j] == mine.clients[k]}
+        return tuple((j, count, 0) if j in own else (j, 0, count) for j, count in sorted(found.items()))
     whole = sum(
         (release.is_row_identity and count == release.sizes[j]) or (named and release.clients[j] == mine.clients[k])
         for j, count in found.items()

@@ -7,7 +7,7 @@ would break refuses it. Units are sets of rows, or clients by their names, and n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -15,14 +15,18 @@ import numpy as np
 
 from kinfolk.accounting import composition
 from kinfolk.accounting.ledger import Ledger
-from kinfolk.accounting.members import Members, label
+from kinfolk.accounting.members import PERSON, Members
 from kinfolk.accounting.overlap import ANY, Met, Names, comparable, of_clients, of_rows
+from kinfolk.accounting.plans import PLAN, plans
 from kinfolk.accounting.records import LedgerError, Line, Note
+from kinfolk.data.identity import label
 from kinfolk.privacy.levels import Level
 from kinfolk.privacy.release import Cost
 
 SLACK = 1 + 1e-9
-PROMISE, APART, PLAN = "promise", "disjoint", "plan"
+MANY = 10_000
+"""Units that a person may have been in, in releases that were known by name only: no budget covers that."""
+PROMISE, APART = "promise", "disjoint"
 """Kinds of notes."""
 Charge = tuple[str, Cost, int]
 """Run, cost, uses."""
@@ -192,6 +196,8 @@ class Standing:
         release = self.releases[digest].members
         if not release.clients:  # known by name only
             met: Met = ((ANY, 1, 0),) if release.level == "example" else ((0, 0, 1),)
+            if mine.level == PERSON:
+                met = ((met[0][0], 0, MANY),)
             met = () if self.names.disjoint(release.data, mine.data) else met
             return np.zeros(mine.sizes[client], np.int64), [met]
         return of_rows(mine, client, release, self.names)
@@ -243,29 +249,6 @@ def _numbered(codes: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
         return np.unique(codes, return_inverse=True)
     occurs = np.bincount(codes, minlength=limit) > 0
     return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[codes]
-
-
-def plans(notes: Iterable[Note]) -> dict[str, Mapping[str, Any]]:
-    """For every run what it has planned, charged or not: nobody else may have that. A later plan never takes away."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for note in notes:
-        if note.note == PLAN:
-            before = found.get(note.about["run"], {"plan": []})
-            found[note.about["run"]] = {**note.about, "plan": [*before["plan"], *note.about["plan"]]}
-    return found
-
-
-def plan_of(run: str, digest: str, lines: Iterable[Line]) -> dict[str, Any]:
-    """All charges of a run as the ledger notes them down before the first."""
-    each: dict[tuple[str, str, Cost], int] = {}
-    for line in lines:
-        if line.run == run:
-            each[line.party, line.kind, line.cost] = each.get((line.party, line.kind, line.cost), 0) + line.uses
-    grouped: dict[tuple[str, Cost, int], list[str]] = {}
-    for (party, kind, cost), uses in each.items():
-        grouped.setdefault((kind, cost, uses), []).append(party)
-    plan = [[kind, asdict(cost), uses, names] for (kind, cost, uses), names in grouped.items()]
-    return {"run": run, "members": digest, "plan": plan}
 
 
 def _dearest(parties: Sequence[Mapping[tuple[str, Cost], int]]) -> dict[tuple[str, Cost], int]:

@@ -26,16 +26,24 @@ VIEWS = {
     "client": "all other clients together, whatever they share with each other: everything they ever see",
     "none": "nobody",
 }
-SEVERAL = "several rows of one person, in one client or in several: such accounts add up"
-ONE_CLIENT = "more clients with data of one person than declared, and (example level) several of its rows in one client"
 METRICS = "metrics, if they are published"
 METRICS_BESIDE = "metrics other than those that may be shown, if they are published"
+SEVERAL = (
+    "several rows of one person: no column says whose a row is, so the unit is a row, and the accounts of a person's "
+    "rows, in one client or in several, add up"
+)
+SEVERAL_AT_CLIENTS = "a person with data at several clients: such accounts add up"
+MORE_CLIENTS = "more clients with data of one person than declared"
+ROWS_IN_ONE = f"{MORE_CLIENTS}, and several rows of a person in one client, as no column says whose a row is"
+ELSEWHERE = "what other silos release about the same person: their accounts add to this one, and no silo knows them"
+SIZES = "that a client takes part, its name, and its number of rows, which count as public"
+PEOPLE = "that a client takes part, its name, and its number of people, which count as public"
 NOT_COVERED = [
     "choices made by looking at results, such as hyper-parameters picked after several runs",
     METRICS,
     "preprocessing that looked at data: scaling, vocabularies, class lists, filled-in values",
     SEVERAL,
-    "that a client takes part, its name, and its number of rows, which count as public",
+    SIZES,
 ]
 
 
@@ -87,7 +95,11 @@ class Statement(TypedDict):
     run: str
     """Added by whoever writes it into a run directory, as are the rounds."""
     rounds: int
-    tasks_per_person: NotRequired[int]
+    units: NotRequired[str]
+    """`person`, where all rows of a person are one unit: what ledger lines call it."""
+    rows_per_person: NotRequired[int]
+    """How many of them count."""
+    clients_per_person: NotRequired[int]
     """These and `person` only where people may be in several clients."""
     person: NotRequired[PersonAccount]
     strength_learned: NotRequired[bool]
@@ -135,14 +147,16 @@ def statement(
     program: Sequence[str],
     scaling: str,
     scaling_is_private: bool,
+    people: int = 0,
     other_accounts: bool = False,
     book: Book | None = None,
 ) -> Statement:
     """The statement for the given ledger lines, all on one data set, unit and relation; `deltas`: every party's delta.
 
-    `other_accounts`: the ledger also holds lines on this data set that protect another unit or relation. `book`: of an
-    owner's ledger, which has checked every release that these units were in: the statement gives the promise then, and
-    what else they were in stays with the owner.
+    `people`: how many rows of a person count, where people are the units. `other_accounts`: the ledger also holds lines
+    on this data set that protect another unit or relation. `book`: of an owner's ledger, which has checked every
+    release that these units were in: the statement gives the promise then, and what else they were in stays with the
+    owner.
     """
     other_runs = len({line.run for line in lines}) > 1  # each chosen, perhaps, after seeing the one before
     parties: list[PartyAccount] = []
@@ -174,10 +188,7 @@ def statement(
         "not_covered": list(NOT_COVERED),
         "not_private": [] if scaling_is_private else [f"features were scaled with raw statistics ({scaling})"],
     }
-    several = level.tasks_per_person > 1 and level.level.private
-    result = cast(Statement, facts | _people(level, parties) if several else facts)
-    if several:
-        result["not_covered"] = [ONE_CLIENT if text == SEVERAL else text for text in result["not_covered"]]
+    result = cast(Statement, facts | (_people(level, people, parties) if level.level.private else {}))
     if level.level.server_pays:
         charges = composition.by_run((line.run, line.cost, line.uses) for line in lines)
         delta = next(iter(deltas.values()))
@@ -207,9 +218,9 @@ def _add_promise(result: Statement, book: Book) -> None:
     if "epsilon_if_participation_is_seen" in result:
         seen = max(result["epsilon_if_participation_is_seen"], result["epsilon"], book.seen)
         result["epsilon_if_participation_is_seen"] = seen
-    if "person" in result and "tasks_per_person" in result:
-        dearest = sorted((party["epsilon"] for party in result["parties"]), reverse=True)
-        result["person"]["epsilon"] = float(sum(dearest[: result["tasks_per_person"]]))
+    if "person" in result and "clients_per_person" in result:
+        both = [(party["epsilon"], party["delta"]) for party in result["parties"]]
+        result["person"]["epsilon"], _ = dearest(both, result["clients_per_person"])
     for study, why in book.trusted:
         reason = f" ({why})" if why else ""
         result["not_covered"].append(
@@ -224,18 +235,38 @@ def _add_promise(result: Statement, book: Book) -> None:
     }
 
 
-def _people(level: PrivacyLevel, parties: Sequence[PartyAccount]) -> dict[str, object]:
-    """The joint account of a person whose data is in several clients, as declared.
+def dearest(accounts: Sequence[tuple[float, float]], count: int) -> tuple[float, float]:
+    """What the accounts of `count` parties add up to at most, whichever they are: the largest epsilons, and deltas."""
+    epsilons, deltas = (sorted(column, reverse=True)[:count] for column in zip(*accounts, strict=True))
+    return float(sum(epsilons)), float(sum(deltas))
+
+
+def _people(level: PrivacyLevel, rows: int, parties: Sequence[PartyAccount]) -> dict[str, object]:
+    """What is said about people: the unit, where they are it, and the joint account of one who is in several clients.
 
     At client level the noise was made for that, so it is the unit. At example level each client has its own account,
-    and they add up: for any choice of clients at most the dearest ones' epsilons, and deltas, together.
+    and they add up. `rows`: how many rows of a person count, where people are the units.
     """
-    count = level.tasks_per_person
+    count = level.clients_per_person
+    elsewhere = MORE_CLIENTS if count > 1 else SEVERAL_AT_CLIENTS
     if level.level.server_pays:
-        return {"unit": f"one person, whose data are all of up to {count} clients", "tasks_per_person": count}
-    epsilons, deltas = (sorted((p[key] for p in parties), reverse=True)[:count] for key in ("epsilon", "delta"))
-    joint = {"epsilon": float(sum(epsilons)), "delta": float(sum(deltas))}
-    return {"tasks_per_person": count, "person": joint}
+        several = {"unit": f"one person, whose data are all of up to {count} clients", "clients_per_person": count}
+        return {**(several if count > 1 else {}), "not_covered": _instead({SEVERAL: elsewhere})}
+    words = {SEVERAL: elsewhere, SIZES: PEOPLE} if rows else {SEVERAL: ROWS_IN_ONE} if count > 1 else {}
+    not_covered, unit = _instead(words), {}
+    if rows:
+        where = "one client" if count == 1 or count > len(parties) else f"up to {count} clients"
+        unit = {"unit": f"one person, with all rows, in {where}", "units": "person", "rows_per_person": rows}
+    if count == 1 or count > len(parties):  # what the others have is not known here
+        return {**unit, "not_covered": [*not_covered, *([ELSEWHERE] if count > 1 else [])]}
+    epsilon, delta = dearest([(party["epsilon"], party["delta"]) for party in parties], count)
+    joint = {"clients_per_person": count, "person": {"epsilon": epsilon, "delta": delta}}
+    return {**unit, **joint, "not_covered": not_covered}
+
+
+def _instead(words: Mapping[str, str]) -> list[str]:
+    """What is not covered, with some of it said in other words."""
+    return [words.get(text, text) for text in NOT_COVERED]
 
 
 def _counted(parties: Sequence[PartyAccount]) -> str:
@@ -301,11 +332,17 @@ def text(result: Statement) -> str:
     ]
     if "promise" in result:
         lines += _promise_text(result["promise"])
-    if "person" in result and "tasks_per_person" in result:
-        joint = result["person"]
+    if "rows_per_person" in result:
         lines.append(
-            f"A person with one example in each of up to {result['tasks_per_person']} clients: the accounts add up to "
-            f"epsilon {joint['epsilon']:.4g}{simulated}, delta {joint['delta']:.3g}."
+            f"Up to {result['rows_per_person']} rows of a person count, as their mean; how many somebody has is "
+            "protected like the rows."
+        )
+    if "person" in result:
+        joint, count = result["person"], result.get("clients_per_person", result.get("tasks_per_person"))
+        whose = "with rows in" if "rows_per_person" in result else "with one example in each of"
+        lines.append(
+            f"A person {whose} up to {count} clients: the accounts add up to epsilon {joint['epsilon']:.4g}"
+            f"{simulated}, delta {joint['delta']:.3g}."
         )
     if "shared_noise" in result:
         lines.append(shared_noise_text(result["shared_noise"], result["epsilon"], simulated))

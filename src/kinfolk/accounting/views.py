@@ -32,11 +32,7 @@ def trust(ledger: Ledger, source: Source, study: str, because: str | None) -> No
             return
         mine, standing = ledger.store.load(digest), Standing(ledger.lines, ledger.notes, ledger.store)
         for promise in standing.promises:
-            if (
-                promise.members.level == Level.EXAMPLE
-                and because is None
-                and meet(mine, promise.members, standing.names)
-            ):
+            if promise.members.at_data_gates and because is None and meet(mine, promise.members, standing.names):
                 raise LedgerError(
                     f"rows of {source.data!r} were promised epsilon={max(promise.budgets.values())[0]:.4g} against "
                     f"everybody, servers too, by run {promise.run}; the aggregator of study {study!r} would see their "

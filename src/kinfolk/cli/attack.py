@@ -112,8 +112,9 @@ def _attack_one(
     if name in REGISTRY:
         entry = REGISTRY[name]
         level = level or next(known for known in entry.levels if known != "none")
-        if level not in entry.levels:
-            raise ValueError(f"{name} cannot run at level={level!r}; it can at {', '.join(entry.levels)}")
+        known = (*entry.levels, *(("person",) if "example" in entry.levels else ()))
+        if level not in known:
+            raise ValueError(f"{name} cannot run at level={level!r}; it can at {', '.join(known)}")
         problem = attack_problems.training_problem(
             entry.build(), level, name=name, view=view, sampled=sampled, **options
         )

@@ -208,6 +208,6 @@ def _drafted(files: Sequence[Path], target: str | None, client: str | None, sour
     if target is None:
         raise ConfigError(f"which column is to be predicted? Give --target: {source} does not say")
     found, notes = draft(read_all(files), target, client, book.columns)
-    found = replace(found, name=book.name, row=book.row, person=book.person)
+    found = replace(found, name=book.name, row=book.row, person=book.person, rows_per_person=book.rows_per_person)
     found = replace(found, columns=tuple(c for c in found.columns if c.name not in (book.row, book.person)))
     return encode.Tables((), found, (*book.notes, *notes))

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from kinfolk import limits
-from kinfolk.data.given_rows import DataError, check_rows, declared_identity, held_out_rows
-from kinfolk.data.identity import Identity
+from kinfolk.data.given_rows import DataError, Split, check_rows, declared_identity, held_out_rows
+from kinfolk.data.identity import ROWS_PER_PERSON, Identity, label
 from kinfolk.data.target import Target
 from kinfolk.types import Rows, Tree
+from kinfolk.units import Several
 
 RowsOf = Callable[[np.ndarray], tuple[Tree, Tree]]
 """From an array of clients' numbers to their features and targets, both with leading axes (clients, rows)."""
@@ -43,6 +44,11 @@ class ClientData:
     """How many features there are, where rows are sparse (`data/sparse.py`)."""
     traced = None
     """Rows are read, not computed in the program (`data/large.py` has those that are)."""
+
+    @property
+    def any_x(self) -> Tree:
+        """Features, in whichever form they are kept."""
+        return self.x
 
     def rows(self, clients: slice | np.ndarray, length: int) -> Rows:
         """The clients in a slice, or of these numbers, cut to `length` rows each.
@@ -67,6 +73,11 @@ class RaggedData:
     sizes: np.ndarray
     features: int | None = None
     traced = None
+
+    @property
+    def any_x(self) -> Tree:
+        """Features, in whichever form they are kept."""
+        return self.flat_x
 
     def rows(self, clients: slice | np.ndarray, length: int) -> Rows:
         """The clients in a slice, or of these numbers, cut or padded to `length` rows each."""
@@ -133,6 +144,8 @@ Data = ClientData | RaggedData | FunctionData
 
 
 def _example_shape(x: Tree, features: int | None, leading: int) -> tuple[int, ...]:
+    if isinstance(x, Several):
+        return _example_shape(x.rows, features, leading + 1)
     if features is not None:
         return (features,)
     if not isinstance(x, np.ndarray):
@@ -141,9 +154,7 @@ def _example_shape(x: Tree, features: int | None, leading: int) -> tuple[int, ..
 
 
 def _cut(x: Tree, clients: slice | np.ndarray, length: int) -> Tree:
-    if isinstance(x, dict):
-        return {name: _cut(part, clients, length) for name, part in x.items()}
-    return x[clients, :length]
+    return jax.tree.map(lambda part: part[clients, :length], x)
 
 
 @dataclass(frozen=True)
@@ -179,6 +190,25 @@ class Federation:
     """What the target is called and measured in, where that is known."""
 
     @property
+    def has_people(self) -> bool:
+        """Whether people, with all their rows, are the units that it is trained on."""
+        return not isinstance(self.train, FunctionData) and isinstance(self.train.any_x, Several)
+
+    @cached_property
+    def test_units(self) -> tuple[np.ndarray, ...]:
+        """For each client the number of the unit, among the client's own, that each test row belongs to.
+
+        Where no person is declared every row is a unit of its own. It is as private as the rows.
+        """
+        sizes = self.test.sizes.tolist()
+        if self.identity is None or self.identity.kind != "person":
+            return tuple(np.arange(size) for size in sizes)
+        whose = (
+            values[len(values) - size :].tolist() for values, size in zip(self.identity.values, sizes, strict=True)
+        )
+        return tuple(np.unique(list(map(label, own)), return_inverse=True)[1] for own in whose)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one example, where features are one array."""
         return self.train.example_shape
@@ -195,7 +225,12 @@ def pooled(federation: Federation) -> Federation:
         x = jax.tree.map(lambda leaf: leaf[keep][None], data.x)
         return ClientData(x, data.y[keep][None], np.array([int(keep.sum())]))
 
-    return replace(federation, ids=("everybody",), train=joined(federation.train), test=joined(federation.test))
+    train, test, identity = joined(federation.train), joined(federation.test), federation.identity
+    if identity is not None:
+        sizes = federation.train.sizes.tolist()
+        pairs = [np.split(values, [size]) for values, size in zip(identity.values, sizes, strict=True)]
+        identity = replace(identity, values=(np.concatenate([part[k] for k in (0, 1) for part in pairs]),))
+    return replace(federation, ids=("everybody",), train=train, test=test, identity=identity)
 
 
 def from_rows(
@@ -213,6 +248,7 @@ def from_rows(
     scaling_is_private: bool = True,
     row_ids: Sequence[object] | np.ndarray | None = None,
     person_ids: Sequence[object] | np.ndarray | None = None,
+    rows_per_person: int = ROWS_PER_PERSON,
     grouping: str = "",
 ) -> Federation:
     """A federation from a table: rows of all clients, split into training and test rows.
@@ -226,7 +262,9 @@ def from_rows(
     are, where the outcome is `classes`. `scaling`: how features were scaled, in words; repeated in the privacy
     statement. `scaling_is_private`: False if scaling looked at data; every statement then says so, and a release at
     example level is refused. `row_ids` or `person_ids`: what a record, or a person, is known by in every table and
-    year, one value per row; accounts then follow them, whatever tables and clients are called. `grouping`: what makes a
+    year, one value per row; accounts then follow them, whatever tables and clients are called. With `person_ids` a
+    person, with all rows, is the unit at example level: splits, sizes and batches count people. `rows_per_person`: how
+    many rows of one person count; public, and of somebody with more some are left out. `grouping`: what makes a
     client (`ward`, `hospital`), so that another release knows a client by its name; without it, and without identities,
     any row may be any other.
     """
@@ -236,16 +274,13 @@ def from_rows(
     held_out = None if test is None else held_out_rows(test, test_fraction, len(y))
     generator = np.random.default_rng(int(limits.checked("seed", seed)))
     fraction = limits.checked("test_fraction", 0.2 if test_fraction is None else test_fraction)
+    known = declared_identity(row_ids, person_ids, len(y), int(limits.checked("rows_per_person", rows_per_person)))
+    split_of = Split(generator, fraction, held_out, known if person_ids is not None else None)
     parts = []
     names, counts = np.unique(clients, return_counts=True)
     by_client = np.split(np.argsort(clients, kind="stable"), np.cumsum(counts)[:-1])
     for client, found in zip(names.tolist(), by_client, strict=True):
-        if held_out is None:
-            own = generator.permutation(found)
-            kept = int(len(own) * (1 - fraction) + 1e-9)
-            split = own[:kept], own[kept:]
-        else:
-            split = found[~held_out[found]], found[held_out[found]]
+        split = split_of(found)
         if not len(split[0]):
             rule, remedy = (
                 ("test", "move rows out of test")
@@ -269,19 +304,21 @@ def from_rows(
         scaling=scaling,
         scaling_is_private=scaling_is_private,
         grouping=grouping,
-        identity=declared_identity(row_ids, person_ids, own, len(y)),
+        identity=known and replace(known, values=tuple(known.values[0][places] for places in own)),
     )
 
 
-def together(x: Tree, y: np.ndarray, rows: Sequence[np.ndarray]) -> ClientData | RaggedData:
+def together(
+    x: Tree, y: np.ndarray, rows: Sequence[np.ndarray], features: int | None = None
+) -> ClientData | RaggedData:
     """Rows of each client, padded to the longest unless that would be large and mostly padding."""
     sizes = np.array([len(own) for own in rows])
     room = len(rows) * int(sizes.max(initial=1))
     if room <= 4 * sizes.sum() or room * sum(part[:1].size for part in jax.tree.leaves(x)) <= LARGE:
-        return padded(x, y, rows)
+        return replace(padded(x, y, rows), features=features)
     order = np.concatenate(rows)
     return RaggedData(
-        jax.tree.map(lambda part: part[order].astype(_number(part)), x), y[order].astype(_label(y)), sizes
+        jax.tree.map(lambda part: part[order].astype(_number(part)), x), y[order].astype(_label(y)), sizes, features
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from kinfolk.data.identity import Identity
+from kinfolk.data.identity import Identity, label
 from kinfolk.types import Tree
 
 
@@ -17,10 +18,10 @@ class DataError(ValueError):
 def declared_identity(
     row_ids: Sequence[object] | np.ndarray | None,
     person_ids: Sequence[object] | np.ndarray | None,
-    own: Sequence[np.ndarray],
     rows: int,
+    rows_per_person: int,
 ) -> Identity | None:
-    """Declared identities of each client's rows."""
+    """Declared identities of all rows, as if they were one client's."""
     if row_ids is None and person_ids is None:
         return None
     if row_ids is not None and person_ids is not None:
@@ -31,8 +32,48 @@ def declared_identity(
         raise DataError(f"{kind}_ids has shape {values.shape}, and there are {rows} rows: give one value per row")
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise DataError(f"{kind}_ids holds NaN or infinity: every row needs an identity, or leave {kind}_ids out")
-    text = values.astype(str)
-    return Identity(kind, f"{kind}_ids", tuple(text[places] for places in own))
+    return Identity(kind, f"{kind}_ids", (values.astype(str),), rows_per_person)
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a client's rows are divided into those to train on and those to test on; a person is never in both."""
+
+    generator: np.random.Generator
+    fraction: float
+    """Share of rows, or of people, that is for testing."""
+    held_out: np.ndarray | None
+    """Which rows are for testing, where that is given."""
+    people: Identity | None
+    """Whose the rows are, where they are people's."""
+
+    def __call__(self, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Training and test rows among those `found`, which are one client's."""
+        if self.people is None:
+            return self._rows(found)
+        values = self.people.values[0][found].tolist()
+        names, whose = np.unique(list(map(label, values)), return_inverse=True)
+        if self.held_out is None:
+            testing = np.zeros(len(names), bool)
+            testing[self.generator.permutation(len(names))[self._kept(len(names)) :]] = True
+            return found[~testing[whose]], found[testing[whose]]
+        train, test = self._rows(found)
+        both = np.intersect1d(whose[~self.held_out[found]], whose[self.held_out[found]])
+        if len(both):
+            raise DataError(
+                f"test divides the rows of {len(both)} person(s), the first with {int((whose == both[0]).sum())} rows: "
+                "put all rows of a person on one side, or leave test out and give test_fraction, which does"
+            )
+        return train, test
+
+    def _rows(self, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if self.held_out is not None:
+            return found[~self.held_out[found]], found[self.held_out[found]]
+        own, kept = self.generator.permutation(found), self._kept(len(found))
+        return own[:kept], own[kept:]
+
+    def _kept(self, count: int) -> int:
+        return int(count * (1 - self.fraction) + 1e-9)
 
 
 def held_out_rows(
@@ -61,21 +102,21 @@ def held_out_rows(
 
 def check_rows(x: Tree, y: np.ndarray, clients: np.ndarray) -> None:
     """Refuses what would fail later, or silently: empty data, other lengths, text, NaN and infinite values."""
-    parts = {f"x[{name!r}]": part for name, part in x.items()} if isinstance(x, dict) else {"x": x}
+    parts = {f"x[{name!r}]": values for name, values in x.items()} if isinstance(x, dict) else {"x": x}
     if not len(y):
         raise DataError("the data has no rows")
-    for label, values in parts.items():
+    for part, values in parts.items():
         if not len(values) == len(y) == len(clients):
-            raise DataError(f"{label} has {len(values)} rows, y {len(y)} and clients {len(clients)}: they must agree")
-    for label, values in (*parts.items(), ("y", y)):
+            raise DataError(f"{part} has {len(values)} rows, y {len(y)} and clients {len(clients)}: they must agree")
+    for part, values in (*parts.items(), ("y", y)):
         if values.dtype.kind not in "fiub":
-            raise DataError(f"{label} holds {values.dtype} values: encode text as numbers first")
+            raise DataError(f"{part} holds {values.dtype} values: encode text as numbers first")
         bad = (
             ~np.isfinite(values.reshape(len(values), -1)).all(axis=1) if values.dtype.kind == "f" else np.zeros(1, bool)
         )
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
             raise DataError(
-                f"{label} has NaN or infinite values in {int(bad.sum())} row(s), first in row {row} "
+                f"{part} has NaN or infinite values in {int(bad.sum())} row(s), first in row {row} "
                 f"(client {str(clients[row])!r}): fill them in or drop the rows"
             )

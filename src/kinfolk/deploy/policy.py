@@ -35,7 +35,9 @@ class Columns:
     row: str | None = None
     """The column that a record is known by in every table and year, where the account is to follow it."""
     person: str | None = None
-    """Or the column that a person is known by."""
+    """Or the column that a person is known by: a person, with all rows, is then the unit at example level."""
+    rows_per_person: int | None = None
+    """How many rows of a person count; public. None: 10."""
     disjoint_because: str | None = None
     """Why nobody in this table is in any other data of the ledger; asked for once, where the name is new in it."""
 

@@ -14,9 +14,10 @@ import numpy as np
 from kinfolk import trees
 from kinfolk.accounting.account import Account
 from kinfolk.accounting.calibrate import Population, Uses, calibrated, check_deltas
-from kinfolk.accounting.members import ALONE, Source
+from kinfolk.accounting.members import ALONE, Source, people_of
 from kinfolk.algorithms.schedules import noise_factors
 from kinfolk.data.identity import Identity
+from kinfolk.data.people import rows_by_person
 from kinfolk.deploy.policy import Policy, require_compatible
 from kinfolk.deploy.round_account import NOTHING_TO_CHECK, as_compiled, checked_phase, round_meter
 from kinfolk.deploy.study import Study
@@ -177,6 +178,7 @@ def _steps(policy: Policy, size: int) -> int:
 def prepare_silo(study: Study, policy: Policy, rows: Rows, identity: Identity | None = None) -> Program:
     """Checks the policy, counts releases on the program, calibrates the noise to them and checks the flow."""
     require_compatible(policy, study)
+    rows, identity, people = as_units(policy, rows, identity)
     size, own = int(rows.mask.shape[0]), policy.training
     privacy = policy.privacy if policy.privacy.level.clients_pay else PrivacyLevel(Level.NONE)
     check_deltas(privacy, (policy.client,), np.array([size]))
@@ -192,11 +194,22 @@ def prepare_silo(study: Study, policy: Policy, rows: Rows, identity: Identity | 
     rounds = min(policy.rounds, study.experiment.rounds)
     terms, uses = calibrated(privacy, who, lambda draft: _count(study, policy, _one(draft).own, rounds, size))
     own_table = policy.data
-    source = Source(own_table.name, ALONE, (ALONE,), (size,), identity, own_table.disjoint_because)
+    source = Source(own_table.name, ALONE, (ALONE,), (size,), identity, own_table.disjoint_because, people)
     who_pays, released = ((policy.client,), (size,)), not policy.test_keys
     account = Account(privacy, own_table.name, *who_pays, _one(terms), uses, released=released, source=source)
     program = Program(study, policy, rows, account, ())
     return replace(program, checks=tuple(_check(program, phase) for phase in range(len(study.algorithms))))
+
+
+def as_units(policy: Policy, rows: Rows, identity: Identity | None) -> tuple[Rows, Identity | None, int]:
+    """The silo's units, what they are known by, and how many rows of each count: people, where they are declared.
+
+    At client level, or where no person is declared, they are the rows, and the number is 0.
+    """
+    if identity is None or identity.kind != "person" or not policy.privacy.level.clients_pay:
+        return rows, identity, 0
+    most = identity.rows_per_person
+    return rows_by_person(rows, identity.values[0], most), people_of(identity), most
 
 
 def _one(terms: Terms) -> Terms:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from kinfolk.data.federation import DataError
-from kinfolk.data.identity import Identity
+from kinfolk.data.identity import ROWS_PER_PERSON, Identity
 from kinfolk.data.tables import schema as schemas
 from kinfolk.data.tables.encode import encode, identities, targets
 from kinfolk.data.tables.read import TableFile, numbers, read, require_column
@@ -35,10 +35,12 @@ def read_table(folder: Path, columns: Columns, roster: Roster) -> tuple[Rows, Id
     y, known = targets(schema, file)
     rows = Rows(x[known], y[known], np.ones(int(known.sum()), bool))
     schema = replace(schema, row=schema.row or columns.row, person=schema.person or columns.person)
+    schema = replace(schema, rows_per_person=schema.rows_per_person or columns.rows_per_person)
     column = schema.row or schema.person
     if column is None:
         return rows, None
-    return rows, Identity("row" if schema.row else "person", column, (identities(schema, file)[known],))
+    values = (identities(schema, file)[known],)
+    return rows, Identity("row" if schema.row else "person", column, values, schema.rows_per_person or ROWS_PER_PERSON)
 
 
 def schema_of(folder: Path, columns: Columns, roster: Roster) -> Schema:

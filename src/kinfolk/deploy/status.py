@@ -9,15 +9,17 @@ import numpy as np
 
 from kinfolk.accounting.calibrate import budget_of
 from kinfolk.accounting.ledger import SIMULATED, Line, read_lines
-from kinfolk.accounting.members import label
+from kinfolk.accounting.members import PERSON
 from kinfolk.accounting.owner import open_owned
 from kinfolk.accounting.standing import lost
 from kinfolk.accounting.statement import statement
+from kinfolk.data.identity import label
 from kinfolk.deploy.coordinator import absences
 from kinfolk.deploy.policy import Policy, read_policy
 from kinfolk.deploy.scaffold import POLICY_FILE
 from kinfolk.deploy.server import last_run
 from kinfolk.deploy.silo import ledger_of, state_of
+from kinfolk.deploy.silo_program import as_units
 from kinfolk.deploy.silo_table import read_table
 from kinfolk.deploy.study import read_study
 from kinfolk.privacy.levels import FEDERATION, PrivacyLevel
@@ -32,8 +34,9 @@ def status(folder: Path) -> dict[str, Any]:
 def silo_status(folder: Path) -> dict[str, Any]:
     """Rounds served, requests refused, and the silo's own account. For the silo's owner, not for others."""
     policy, study, state = read_policy(folder / POLICY_FILE), read_study(folder), state_of(folder)
-    rows, _ = read_table(folder, policy.data, study.roster)
+    rows, _, people = as_units(policy, *read_table(folder, policy.data, study.roster))
     _, delta = budget_of(policy.privacy, policy.client, int(rows.mask.shape[0]))
+    unit = PERSON if people else policy.privacy.level
     notes = [str(entry.get("what", "")) for entry in run_directory.read_json_lines(state / "log.jsonl")]
     runs = {path.name: len(list(path.glob("[0-9]*.npz"))) for path in sorted(state.glob("runs/*"))}
     return {
@@ -43,11 +46,11 @@ def silo_status(folder: Path) -> dict[str, Any]:
         "rounds_of_policy": min(policy.rounds, study.experiment.rounds),
         "refused": sum(note.startswith(("refused", "failed")) for note in notes),
         "budget": policy.privacy.epsilon,
-        **_silo_account(ledger_of(folder), policy, delta),
+        **_silo_account(ledger_of(folder), policy, unit, delta),
     }
 
 
-def _silo_account(path: Path, policy: Policy, delta: float) -> dict[str, Any]:
+def _silo_account(path: Path, policy: Policy, unit: str, delta: float) -> dict[str, Any]:
     """Of the silo's rows over everything that its owner's ledger holds, whatever studies call the silo.
 
     At client level the account is the server's: the silo has no epsilon of its own.
@@ -55,7 +58,7 @@ def _silo_account(path: Path, policy: Policy, delta: float) -> dict[str, Any]:
     if policy.privacy.level.server_pays:
         return {"epsilon": None, "delta": delta, "simulated": policy.test_keys, "releases": 0}
     if policy.test_keys or not path.exists():
-        return _account(path, policy.privacy, policy.client, policy.data.name, delta)
+        return _account(path, policy.privacy, (policy.client, unit), policy.data.name, delta)
     with open_owned(path) as ledger:
         worst, name = lost(ledger, policy.data.name, delta), label(policy.data.name)
         releases = sum(line.uses for line in ledger.lines if label(line.data) == name)
@@ -82,14 +85,15 @@ def server_status(folder: Path) -> dict[str, Any]:
     }
     if level.level.server_pays:
         delta = budget_of(level, FEDERATION, study.clients)[1]
-        found |= _account(folder / "runs" / "ledger.jsonl", level, FEDERATION, study.roster.name, delta)
+        found |= _account(folder / "runs" / "ledger.jsonl", level, (FEDERATION, level.level), study.roster.name, delta)
     return found
 
 
-def _account(path: Path, level: PrivacyLevel, party: str, data: str, delta: float) -> dict[str, Any]:
-    """Epsilon of one party, composed from the ledger's lines."""
+def _account(path: Path, level: PrivacyLevel, whose: tuple[str, str], data: str, delta: float) -> dict[str, Any]:
+    """Epsilon of one party, and of what its lines protect, composed from them."""
+    party, unit = whose
     lines: list[Line] = read_lines(path) if path.exists() else []
-    own = [x for x in lines if (x.data, x.unit, x.cost.relation) == (data, level.level, level.relation)]
+    own = [x for x in lines if (x.data, x.unit, x.cost.relation) == (data, unit, level.relation)]
     simulated = any(line.noise == SIMULATED for line in own)
     result = statement(
         level,

@@ -17,6 +17,7 @@ from jax import Array
 from kinfolk import batching, trees
 from kinfolk.models import Conv, Dense, Layer, Sparse
 from kinfolk.types import Model, Params, Tree
+from kinfolk.units import Several, mean, over_rows
 
 GRID_STEPS = 2**16
 """In a release run a clipped contribution is a vector of whole multiples of clip / GRID_STEPS."""
@@ -132,8 +133,8 @@ def to_grid(tree: Tree, clip: Array) -> Tree:
 
 
 def gradients(model: Model) -> Sum:
-    """The sum of loss gradients at the public weights over examples `(x, y)`."""
-    plain = rows(lambda params, example: jax.grad(model.loss)(params, *example))
+    """The sum of loss gradients at the public weights over examples `(x, y)`; a person's is the mean over its rows."""
+    plain = rows(lambda params, example: jax.grad(over_rows(model.loss))(params, *example))
 
     def exact(params: Params, examples: Tree, weights: Array) -> Tree:
         def total(params: Params) -> Array:
@@ -143,7 +144,13 @@ def gradients(model: Model) -> Sum:
 
     if not model.layers:
         return Sum("rows", exact, plain.clipped, plain.on_grid)
-    return Sum("book-keeping", exact, lambda *args: _bookkeeping(model, *args), plain.on_grid)
+
+    def clipped(params: Params, examples: Tree, weights: Array, clip: Array) -> Tree:
+        if isinstance(examples[0], Several) and any(isinstance(layer, Sparse) for layer in model.layers):
+            return plain.clipped(params, examples, weights, clip)  # rows of a person may share entries
+        return _bookkeeping(model, params, examples, weights, clip)
+
+    return Sum("book-keeping", exact, clipped, plain.on_grid)
 
 
 def _bookkeeping(model: Model, params: Params, examples: Tree, weights: Array, clip: Array) -> Tree:
@@ -151,7 +158,8 @@ def _bookkeeping(model: Model, params: Params, examples: Tree, weights: Array, c
 
     For a dense layer with input a and output gradient g the gradient is the outer product of a and g, of squared norm
     |a|^2 |g|^2 (the bias adds |g|^2). A convolution is a dense layer on patches, summed over positions, as is a dense
-    layer on the rows of a matrix: such gradients are computed once per example.
+    layer on the rows of a matrix: such gradients are computed once per example. A person's rows are further positions:
+    their gradients are summed, each with its share, before the norm is taken.
     """
 
     def loss_of_offsets(offsets: Tree, x: Tree, y: Array) -> tuple[Array, Tree]:
@@ -171,9 +179,20 @@ def _bookkeeping(model: Model, params: Params, examples: Tree, weights: Array, c
             shapes.append(jnp.zeros(out.shape, out.dtype) if isinstance(layer, WEIGHTED) else ())
         return tuple(shapes)
 
+    def loss_of_unit(offsets: Tree, x: Tree, y: Array) -> tuple[Array, Tree]:
+        if not isinstance(x, Several):
+            return loss_of_offsets(offsets, x, y)
+        each, inputs = jax.vmap(loss_of_offsets)(offsets, x.rows, y)
+        return mean(each, x.shares), inputs
+
     x, y = examples
-    zero = offsets_for(jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), x))
-    outputs, inputs = jax.vmap(jax.grad(loss_of_offsets, has_aux=True), in_axes=(None, 0, 0))(zero, x, y)
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), x)
+    if isinstance(one, Several):
+        zero = offsets_for(jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), one.rows))
+        zero = jax.tree.map(lambda leaf: jnp.zeros((*one.shares.shape, *leaf.shape), leaf.dtype), zero)
+    else:
+        zero = offsets_for(one)
+    outputs, inputs = jax.vmap(jax.grad(loss_of_unit, has_aux=True), in_axes=(None, 0, 0))(zero, x, y)
     pairs = [
         (_layer_parts(layer, a, g) if isinstance(layer, WEIGHTED) else None)
         for layer, a, g in zip(model.layers, inputs, outputs, strict=True)

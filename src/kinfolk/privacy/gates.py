@@ -22,6 +22,7 @@ from kinfolk.privacy.mechanisms import Mechanism
 from kinfolk.privacy.release import Meter, PrivacyError
 from kinfolk.privacy.statistics import Query
 from kinfolk.types import Message, Model, Params, Rows, Tree, Value
+from kinfolk.units import over_rows
 
 GRADIENT = "gradient"
 CHOICE = "choice"
@@ -44,7 +45,7 @@ class DataGate:
     _mechanism: Mechanism
     _chooser: Chooser
     size: Array
-    """The client's number of training examples; public."""
+    """The client's number of training examples, or of people; public."""
     steps: Array
     """How many local steps this client takes in a round; public."""
     round: Array
@@ -104,11 +105,13 @@ class DataGate:
         """
         model, score = self._model, self._chooser.score
 
-        def scores(candidates: Params, example: tuple[Tree, Array]) -> Array:
-            x, y = example
+        def of_row(candidates: Params, x: Tree, y: Array) -> Array:
             if score == "error":
                 return jax.vmap(lambda params: error(model, model.predict(params, x), y))(candidates)
             return jax.vmap(lambda params: model.loss(params, x, y))(candidates)
+
+        def scores(candidates: Params, example: tuple[Tree, Array]) -> Array:
+            return over_rows(of_row)(candidates, *example)
 
         units = (self._rows.x, self._rows.y)
         best, meter = self._chooser(CHOICE, self._meter, scores, candidates, units, self._rows.mask, active)

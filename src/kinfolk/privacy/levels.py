@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
 import jax.numpy as jnp
@@ -172,9 +172,10 @@ class PrivacyLevel:
     """Budgets of single clients, by id (example level)."""
     noise: str = "gaussian"
     """`laplace` (client level, everybody in every round): pure epsilon, for methods whose only release allows it."""
-    tasks_per_person: int = 1
-    """In how many clients one person's data may be. The accounts add up: at client level the noise protects a person
-    in that many clients at once; at example level the statement gives the epsilon of the dearest of them together."""
+    clients_per_person: int = field(default=1, metadata={"was": "tasks_per_person"})
+    """In how many clients one person's data may be; an assumption. The accounts add up: at client level the noise
+    protects a person in that many clients at once; at example level the statement gives the epsilon of the dearest of
+    them together."""
     aggregator: str = "trusted"
     """Who adds the noise at client level. `trusted`: the aggregator, which sees every message. `secure`: the clients,
     in shares and under masks, so that the aggregator sees sums alone. `local`: each client all of it, for comparison.
@@ -215,15 +216,15 @@ class PrivacyLevel:
             raise ValueError(f"noise={self.noise!r} is not one of {NOISES}")
         if self.noise == "laplace" and (not self.level.server_pays or self.cohort is not None):
             raise ValueError("noise='laplace' is for level='client' without a cohort: use noise='gaussian'")
-        if (self.noise == "laplace" or self.tasks_per_person > 1) and (self.noise_bands > 1 or self.clip_quantile):
+        if (self.noise == "laplace" or self.clients_per_person > 1) and (self.noise_bands > 1 or self.clip_quantile):
             raise ValueError(
-                "noise_bands and clip_quantile go with noise='gaussian' and tasks_per_person=1 only: leave them out"
+                "noise_bands and clip_quantile go with noise='gaussian' and clients_per_person=1 only: leave them out"
             )
         if self.noise == "laplace" and uneven:
             raise ValueError("noise='laplace' needs the same noise and clip in all rounds: leave the schedules out")
-        if self.tasks_per_person > 1 and self.cohort is not None:
+        if self.clients_per_person > 1 and self.cohort is not None:
             raise ValueError(
-                f"tasks_per_person={self.tasks_per_person} has no account with cohort={self.cohort:g}, as coins of "
+                f"clients_per_person={self.clients_per_person} has no account with cohort={self.cohort:g}, as coins of "
                 "several clients would protect one person: leave the cohort out"
             )
         self._require_aggregator()
@@ -305,10 +306,12 @@ def example_level(
 ) -> PrivacyLevel:
     """Every client's messages and model protect each of its examples; the server is not trusted.
 
+    Where the data say which person each row belongs to, a person with all rows is the example.
+
     `epsilon`: the budget; the noise is calibrated to it. `delta`: default min(1e-5, n^-1.1). `clip`: largest norm of
     one unit's contribution. `options`: other fields of `PrivacyLevel`.
     """
-    return PrivacyLevel(Level.EXAMPLE, epsilon, delta, clip=clip, **options)  # type: ignore[arg-type]
+    return PrivacyLevel(Level.EXAMPLE, epsilon, delta, clip=clip, **_renamed(options))  # type: ignore[arg-type]
 
 
 def client_level(
@@ -319,7 +322,13 @@ def client_level(
     `epsilon`: the budget; the noise is calibrated to it. `delta`: default min(1e-5, n^-1.1). `clip`: largest norm of
     one unit's contribution. `options`: other fields of `PrivacyLevel`.
     """
-    return PrivacyLevel(Level.CLIENT, epsilon, delta, clip=clip, **options)  # type: ignore[arg-type]
+    return PrivacyLevel(Level.CLIENT, epsilon, delta, clip=clip, **_renamed(options))  # type: ignore[arg-type]
+
+
+def _renamed(options: dict[str, object]) -> dict[str, object]:
+    """The options by their names of today."""
+    now = {one.metadata["was"]: one.name for one in fields(PrivacyLevel) if "was" in one.metadata}
+    return {now.get(name, name): value for name, value in options.items()}
 
 
 def none() -> PrivacyLevel:

@@ -22,6 +22,7 @@ from jax import Array
 from kinfolk import trees
 from kinfolk.privacy.clipping import Sum, clip_factor, rows
 from kinfolk.types import Tree
+from kinfolk.units import over_rows
 
 
 class Query(Protocol):
@@ -36,8 +37,12 @@ class Query(Protocol):
 
 
 def bounded() -> Sum:
-    """The sum of a query's vectors, in units of the mechanism's clip: one row moves it by at most the clip."""
-    plain = rows(lambda query, unit: query.contribution(*unit))
+    """The sum of a query's vectors, in units of the mechanism's clip: one row moves it by at most the clip.
+
+    A person's vector is the mean of its rows'.
+    """
+    of_unit = over_rows(lambda query, x, y: query.contribution(x, y))
+    plain = rows(lambda query, unit: of_unit(query, *unit))
     one = jnp.float32(1)
     return Sum(
         "bounded",

@@ -103,7 +103,8 @@ def _facts(record: Record) -> tuple[tuple[str, str | Value], ...]:
     pairs: list[tuple[str, str | Value]] = [("Epsilon", _epsilon(record))]
     if record.epsilon is not None:
         pairs.append(("Delta", number(record.statement["delta"])))
-    pairs.append(("Protects", protects[record.statement["level"]]))
+    people = "each person of each client, with all rows" if "units" in record.statement else None
+    pairs.append(("Protects", people or protects[record.statement["level"]]))
     if record.clients:
         pairs.append(("Clients", number(record.clients)))
     pairs += [("Method", record.method), ("Model", model), ("Data set", data)]

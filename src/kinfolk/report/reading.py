@@ -102,7 +102,7 @@ def spending(run: Run, statement: Statement) -> Spending | None:
     if not path.exists() or not parties:
         return None
     most = max(parties, key=lambda party: party["epsilon"])
-    account = (most["party"], statement["data"], statement["level"], statement["relation"])
+    account = (most["party"], statement["data"], statement.get("units", statement["level"]), statement["relation"])
     try:
         written = read_lines(path)
     except LedgerError:

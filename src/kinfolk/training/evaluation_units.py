@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kinfolk.data.federation import DataError
+from kinfolk.data.federation import DataError, Federation
 from kinfolk.data.tables import schema as schemas
 from kinfolk.data.target import Target
 from kinfolk.metrics import misses, scores
@@ -80,7 +80,10 @@ def question(job: Job, where: Run, epsilon: float, by: str | None = None) -> Que
     group, names = groups_of(data.encoding, rows, by)
     unit = Unit(rows.x, rows.y, group, np.asarray(rows.mask), None)
     by_client = level.clients_pay
-    units, mask = per_row(unit) if by_client else (replace(unit, params=own), np.asarray(rows.mask).any(axis=1))
+    if by_client:
+        units, mask = per_row(unit, *people_of(data))
+    else:
+        units, mask = replace(unit, params=own), np.asarray(rows.mask).any(axis=1)
     target = data.target or Target(labels=tuple(map(str, range(data.classes))))
     mask = np.asarray(mask)
     counted = int(mask.sum())
@@ -100,7 +103,8 @@ def question(job: Job, where: Run, epsilon: float, by: str | None = None) -> Que
         data.classes,
         max(1, len(names)),
     )
-    words = "rows" if by_client else "clients, each with the mean of its rows"
+    rows_or_people = "people, each with the mean of its rows" if data.has_people else "rows"
+    words = rows_or_people if by_client else "clients, each with the mean of its rows"
     return Question(board, units, mask, by_client, own if by_client else None, names, by or "", target, words)
 
 
@@ -119,11 +123,21 @@ def models_of(job: Job, where: Run) -> tuple[Params, Params | None]:
     return jax.tree.map(jnp.asarray, own), None if shared is None else jax.tree.map(jnp.asarray, shared)
 
 
-def per_row(rows: Unit, whose: np.ndarray | None = None) -> tuple[Unit, np.ndarray]:
+def people_of(data: Federation) -> tuple[np.ndarray | None, int]:
+    """The number of each test row's person within its client, axes (clients, rows), and how many rows of one count."""
+    if not data.has_people or data.identity is None:
+        return None, 1
+    longest = int(np.asarray(data.test.sizes).max())
+    padded = [np.pad(own, (0, longest - len(own))) for own in data.test_units]
+    return np.stack(padded), data.identity.rows_per_person
+
+
+def per_row(rows: Unit, whose: np.ndarray | None = None, most_rows: int = 1) -> tuple[Unit, np.ndarray]:
     """Rows of clients, axes (clients, rows), as units with all their rows, and which units are real.
 
-    `whose`: the number of each row's unit within its client; None: each row is one. At most as many units of a client
-    as an exact sum can hold are kept, the first ones: rows are in random order.
+    `whose`: the number of each row's unit within its client; None: each row is one. `most_rows`: how many rows of a
+    unit count, which is public, and the room that each has: shapes do not tell how many somebody has. At most as many
+    units of a client as an exact sum can hold are kept, the first ones: rows are in random order.
     """
     keep = np.asarray(rows.keep)
     if whose is None:
@@ -131,10 +145,9 @@ def per_row(rows: Unit, whose: np.ndarray | None = None) -> tuple[Unit, np.ndarr
         cut = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :most, None], rows)
         return cut, keep[:, :most]
     found = [[np.flatnonzero(own & real) for own in _each(ids, real)] for ids, real in zip(whose, keep, strict=True)]
-    found = [units[:MOST_UNITS] for units in found]
+    found = [[unit[:most_rows] for unit in units[:MOST_UNITS]] for units in found]
     count = max(1, *(len(units) for units in found))
-    length = max(1, *(len(unit) for units in found for unit in units))
-    index = np.zeros((len(found), count, length), int)
+    index = np.zeros((len(found), count, most_rows), int)
     real = np.zeros(index.shape, bool)
     for k, units in enumerate(found):
         for n, unit in enumerate(units):

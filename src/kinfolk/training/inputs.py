@@ -12,7 +12,9 @@ import jax
 from kinfolk import limits, trees
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import Federation
+from kinfolk.data.people import by_person
 from kinfolk.data.registry import load_data, recorded
+from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.toml import ConfigError
 from kinfolk.training.build import OWN, build_model
@@ -37,11 +39,19 @@ def in_words(experiment: Experiment, data: GivenData | None, model: Model | None
 
 
 def federations_of(experiment: Experiment, data: GivenData | None) -> Sequence[Federation]:
-    """The federations to train on, one per seed: those given, or those that the experiment names."""
+    """The federations to train on, one per seed: those given, or those that the experiment names, as units."""
+    level = experiment.privacy
     if data is None:
         first = experiment.seed or 0
-        return [load_data(experiment.data, seed) for seed in range(first, first + experiment.seeds)]
-    return [data] * experiment.seeds if isinstance(data, Federation) else list(data)
+        return [as_units(load_data(experiment.data, n), level) for n in range(first, first + experiment.seeds)]
+    if isinstance(data, Federation):
+        return [as_units(data, level)] * experiment.seeds
+    return [as_units(one, level) for one in data]
+
+
+def as_units(data: Federation, privacy: PrivacyLevel) -> Federation:
+    """What is trained on: where each client protects its own data and people are declared, people; else rows."""
+    return by_person(data) if privacy.level.clients_pay else data
 
 
 def check_given(experiment: Experiment, data: GivenData | None, model: Model | None) -> None:

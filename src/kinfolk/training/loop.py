@@ -267,7 +267,7 @@ def _spent(job: Job, ledger: Ledger) -> dict[str, float]:
         return {}
     party = max(budgets, key=lambda name: budgets[name].epsilon)
     account, relation = job.account, job.account.privacy.relation
-    return {"epsilon": ledger.epsilon(party, account.data, account.level, budgets[party].delta, relation=relation)}
+    return {"epsilon": ledger.epsilon(party, account.data, account.unit, budgets[party].delta, relation=relation)}
 
 
 def _compute(job: Job, chunk: Chunk, state: Tree, backend: Backend) -> tuple[Tree, list[dict[str, object]]]:

@@ -15,7 +15,7 @@ import numpy as np
 from kinfolk import limits, trees
 from kinfolk.accounting.account import Account
 from kinfolk.accounting.calibrate import Population, Uses, calibrated
-from kinfolk.accounting.members import Source
+from kinfolk.accounting.members import Source, people_of
 from kinfolk.algorithms.registry import REGISTRY, resolve
 from kinfolk.algorithms.schedules import noise_factors
 from kinfolk.batching import loop_lengths
@@ -160,6 +160,9 @@ def prepare(
 
 def source_of(data: Federation) -> Source:
     """Whose rows a federation holds, for its account."""
+    if data.identity is not None and data.has_people:
+        whole = people_of(data.identity)
+        return Source(data.name, data.grouping, data.ids, whole.sizes, whole, people=whole.rows_per_person)
     sizes = np.asarray(data.train.sizes)
     if data.test is not data.train:
         sizes = sizes + np.asarray(data.test.sizes)

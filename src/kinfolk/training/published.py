@@ -139,7 +139,7 @@ def account_of(job: Job, epsilon: float) -> tuple[Account, LaplaceSum]:
 
 def _group(privacy: PrivacyLevel) -> int:
     """In how many units of a table one protected person may be."""
-    return privacy.tasks_per_person if privacy.level.server_pays else 1
+    return privacy.clients_per_person if privacy.level.server_pays else 1
 
 
 def noise_for(privacy: PrivacyLevel, epsilon: float) -> float:

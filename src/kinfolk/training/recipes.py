@@ -26,6 +26,7 @@ from kinfolk.data.registry import load_data
 from kinfolk.data.tables import schema as schemas
 from kinfolk.privacy.levels import PrivacyLevel, example_level
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.training.inputs import as_units
 
 SPREAD = 0.25
 """How much the weights of different clients are taken to differ (standard deviation, features between -1 and 1)."""
@@ -159,6 +160,7 @@ def recommend(
 
 def for_federation(federation: Federation, privacy: PrivacyLevel, given: Given) -> Recipe:
     """Model, local work and method for data of one's own, from public numbers; what the user gave comes first."""
+    federation = as_units(federation, privacy)
     sizes, features = federation.train.sizes.tolist(), math.prod(federation.shape)
     usual = settings(privacy.level, federation.outcome, _inputs(federation), sizes)
     sparse = "sparse_" if getattr(federation.train, "features", None) is not None else ""

@@ -152,6 +152,11 @@ def split(data: Federation, share: float, seed: int) -> tuple[Federation, Rows]:
     sizes = data.train.sizes
     if min(sizes) < 2:
         raise DataError(f"a client has {min(sizes)} training row(s): tuning needs 2, one of them for its score")
+    if data.identity is not None and data.identity.kind == "person":
+        raise DataError(
+            f"person={data.identity.column!r}: tune counts rows, and its scores would not protect people; give data "
+            "without people, or choose settings beforehand"
+        )
     names = np.repeat(np.array(data.ids), sizes)
     x, y = (np.concatenate([part[k, :n] for k, n in enumerate(sizes)]) for part in (data.train.x, data.train.y))
     share = max(share, 1 / min(sizes))

@@ -37,6 +37,7 @@ from kinfolk.privacy.release import new_meter
 from kinfolk.types import Algorithm, Tree, Value
 from kinfolk.verify import covariance_attack, evaluation_attack, statistics_attack
 from kinfolk.verify.attack import Problem, Rule
+from kinfolk.verify.canary_people import canary_people
 from kinfolk.verify.covariance_mechanisms import SECOND_MOMENT, SymmetricGaussian, WishartAsPublished
 
 CLIENTS, FEATURES, ROWS, ROUNDS = 4, 4, 4, 3
@@ -47,6 +48,7 @@ DELTA = 0.01
 EPSILON = 2.0
 VIEWS = {
     "example": ("published", "one_client", "all_others", "released_model"),
+    "person": ("published", "one_client", "all_others", "released_model"),
     "client": ("published", "one_client", "all_others"),
 }
 """Who looks: anybody; with one colluding client's own state; with all other clients' states and who of them took part;
@@ -109,9 +111,10 @@ def canary_federation(level: str) -> Federation:
     return Federation("canary", tuple("abcd"), data, data, "number")
 
 
-def set_up(algorithm: Algorithm, privacy: PrivacyLevel, *, batch_size: int | None = None) -> Game:
+def set_up(algorithm: Algorithm, privacy: PrivacyLevel, *, batch_size: int | None = None, people: bool = False) -> Game:
     """Counts releases on the program, calibrates noise to them and states the cost, as a run does."""
-    level, data = privacy.level, canary_federation(privacy.level)
+    level = privacy.level
+    data = canary_people(canary_federation(level)) if people else canary_federation(level)
     clients, _, widths, most_steps = lay_out([data], batch_size=batch_size, epochs=1, most_blocks=1)
     clients = trees.row(clients, 0)
     plan = Plan(models.linear(FEATURES), level, widths, most_steps)
@@ -158,15 +161,17 @@ def training_problem(
     epsilon: float = EPSILON,
     sampled: bool = False,
 ) -> Problem:
-    """An algorithm at a level, as seen from a view (the strongest, unless told).
+    """An algorithm at a level, as seen from a view (the strongest, unless told). `person`: example level, of people.
 
     `sampled`: at client level half of the clients take part in a round, at example level a batch is half of the rows.
     """
     if level not in VIEWS:
         raise ValueError(f"level={level!r} has nothing to attack: use one of {', '.join(VIEWS)}")
+    people = level == "person"
+    level = "example" if people else level
     batch_size = ROWS // 2 if sampled and level == "example" else None
-    game = set_up(algorithm, level_for(level, epsilon, sampled), batch_size=batch_size)
-    return replace(problem_of(game, name, view), sampled=sampled)
+    game = set_up(algorithm, level_for(level, epsilon, sampled), batch_size=batch_size, people=people)
+    return replace(problem_of(game, f"{name}, people" if people else name, view), sampled=sampled)
 
 
 def problem_of(game: Game, name: str, view: str | None = None) -> Problem:

@@ -17,6 +17,7 @@ from kinfolk.privacy.mechanisms import AdaptiveSum
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
 from kinfolk.rounds import Client, Mail, RoundSpec, client_round, data_gate, inbox, server_round
 from kinfolk.types import Algorithm, Model, Tree
+from kinfolk.units import over_rows
 from kinfolk.verify.flow import Report, check, must_be_clean, must_be_counters, must_be_handed_on
 from kinfolk.verify.labels import CLEAN, COUNTER, KEY, MARKED, ROWS, TERMS, For, private
 
@@ -175,11 +176,12 @@ def _check_outcome(spec: RoundSpec, algorithm: Algorithm, states: tuple[Tree, Tr
 
 
 def _check_loss(model: Model, key: Tree, rows: Tree) -> Report:
-    """The loss, for one example: only the gate may add the axis of examples. What it closes over counts as data."""
+    """The loss, for one example or person: only the gate may add the axis of examples. What it closes over is data."""
     example = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (rows.x, rows.y))
     arguments = (jax.eval_shape(model.init, key), *example)
-    report = check(model.loss, arguments, (CLEAN, MARKED, MARKED))
-    alone = check(model.loss, arguments, (CLEAN, CLEAN, CLEAN))
+    loss = over_rows(model.loss)
+    report = check(loss, arguments, (CLEAN, MARKED, MARKED))
+    alone = check(loss, arguments, (CLEAN, CLEAN, CLEAN))
     if any(private(mark) for mark in jax.tree.leaves(alone.labels)):
         report.violations.append(
             "the loss reads an array besides its arguments, which counts as data: make it a parameter of the model"

@@ -186,7 +186,7 @@ def test_people_in_several_clients_have_a_joint_account(tmp_path: Path) -> None:
     phases = (Phase("empirical_bayes", 2),)
     plain, joint = (
         loop.run(
-            Experiment(seed=0, training=FULL, privacy=client_level(2.0, tasks_per_person=g), phases=phases),
+            Experiment(seed=0, training=FULL, privacy=client_level(2.0, clients_per_person=g), phases=phases),
             tmp_path / str(g),
         )
         for g in (1, 3)
@@ -195,14 +195,14 @@ def test_people_in_several_clients_have_a_joint_account(tmp_path: Path) -> None:
     assert noise[1] == pytest.approx(3 * noise[0], rel=1e-4)
     assert joint.statement()["epsilon"] == pytest.approx(2, rel=1e-3)
     assert "one person, whose data are all of up to 3 clients" in (joint.public / "statement.txt").read_text()
-    local = Experiment(seed=0, privacy=example_level(1.0, tasks_per_person=2), phases=(Phase("local", 1),))
+    local = Experiment(seed=0, privacy=example_level(1.0, clients_per_person=2), phases=(Phase("local", 1),))
     found = loop.run(local, tmp_path / "example")
     person = found.statement().get("person")
     assert person is not None
     assert person["epsilon"] == pytest.approx(2, rel=0.02)
     assert "accounts add up" in (found.public / "statement.txt").read_text()
     with pytest.raises(ValueError, match="leave the cohort out"):
-        client_level(1.0, cohort=5.0, tasks_per_person=2)
+        client_level(1.0, cohort=5.0, clients_per_person=2)
 
 
 @pytest.mark.slow

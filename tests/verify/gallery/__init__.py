@@ -1,6 +1,6 @@
 """Planted bugs: deliberately broken variants, each of which at least one check must catch."""
 
-from . import accounts, clips, forged, leaks, noise, releases, shown
+from . import accounts, clips, forged, leaks, noise, people, releases, shown
 from .checking import Bug
 
 BUGS: tuple[Bug, ...] = (
@@ -11,6 +11,7 @@ BUGS: tuple[Bug, ...] = (
     *shown.BUGS,
     *accounts.BUGS,
     *releases.BUGS,
+    *people.BUGS,
 )
 CHECKS = {
     "flow": "data followed through the traced program",

@@ -12,6 +12,7 @@ import numpy as np
 
 from kinfolk import trees
 from kinfolk.algorithms.fedavg import FedAvg
+from kinfolk.algorithms.local import Local
 from kinfolk.privacy import clipping
 from kinfolk.privacy.clipping import Sum, clip_one
 from kinfolk.privacy.mechanisms import GaussianSum
@@ -102,10 +103,36 @@ def _by_attack(name: str, what: str, changed: Callable[[Sum], Sum]) -> Bug:
     )
 
 
+def _person_game() -> Game:
+    return set_up(Local(), level_for("example", 2.0, sampled=False), people=True)
+
+
+def clip_per_row(what: Sum) -> Sum:
+    """For people: every row is clipped, and what is left of a person's rows is added up."""
+
+    def clipped(public: Any, units: Any, weights: Any, clip: Any) -> Any:
+        people, y = units
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (people.rows, y))
+        there = jnp.where(people.shares > 0, weights[:, None], 0).reshape(-1)
+        return what.clipped(public, flat, there, clip)
+
+    return replace(what, clipped=clipped)
+
+
+def _clip_per_row(name: str, what: str) -> Bug:
+    def broken() -> list[str]:
+        game = _person_game()
+        other = OtherSum(**vars(game.terms.data), changed=clip_per_row)
+        return found_by_attack(problem_of(replace(game, terms=replace(game.terms, data=other)), name))
+
+    return Bug(name, what, "attack", broken, lambda: found_by_attack(problem_of(_person_game(), name)))
+
+
 BUGS = (
     _by_search("clip forgotten", "contributions are summed as they are", clip_forgotten),
     _by_search("per-layer clip", "each layer is clipped to the norm that is charged for all of them", clip_per_layer),
     _by_search("NaN passes the clip", "a contribution whose norm is not a number is not clipped", not_a_number_passes),
+    _clip_per_row("clip per row, then sum", "a person's rows are clipped one by one, and then added up"),
     _by_attack(
         "weights after the clip", "clients are weighted by size after they were clipped", weights_after_the_clip
     ),

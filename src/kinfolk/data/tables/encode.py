@@ -15,6 +15,7 @@ import numpy as np
 
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import DataError, Federation, from_rows
+from kinfolk.data.identity import ROWS_PER_PERSON
 from kinfolk.data.tables import schema as schemas
 from kinfolk.data.tables.draft import draft, twice
 from kinfolk.data.tables.read import (
@@ -291,6 +292,7 @@ def federation(rows: Encoded, choice: DataChoice, seed: int) -> Federation:
         scaling_is_private=not guesses,
         row_ids=rows.identities if schema.row else None,
         person_ids=rows.identities if schema.person else None,
+        rows_per_person=schema.rows_per_person or ROWS_PER_PERSON,
     )
     identity = found.identity and replace(found.identity, column=schema.row or schema.person or "")
     grouping = "file" if schema.client is None else f"column {schema.client}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -142,9 +142,43 @@ def one_column(y: Table | None, rows: int, numeric: bool = False) -> np.ndarray:
     return found
 
 
-def identity_of(x: Table, schema: Schema) -> np.ndarray | None:
-    """What rows of a frame are known by, in the column that the schema names; None where it names none."""
-    return identities(schema, _table(x)) if schema.row or schema.person else None
+@dataclass(frozen=True)
+class People:
+    """Whose rows those of a fit are."""
+
+    values: np.ndarray
+    column: str
+    """What tells: a column of X, or what was given beside it."""
+
+
+def known_by(
+    x: Table, schema: Schema, people: People | None, rows_per_person: int | None
+) -> tuple[np.ndarray | None, Schema]:
+    """What rows of a frame are known by, and the schema that says so: people given, or the column that it names."""
+    if people is None:
+        return identities(schema, _table(x)) if schema.row or schema.person else None, schema
+    return people.values, replace(schema, row=None, person=people.column, rows_per_person=rows_per_person)
+
+
+def people_of(given: ArrayLike | str | None, x: Table) -> People | None:
+    """The person of each row: given one by one, or as a column of `x`; None: nobody says."""
+    if given is None:
+        return None
+    if not isinstance(given, str):
+        return People(np.asarray(given), "people")
+    columns = list(map(str, getattr(x, "columns", ())))
+    if given not in columns:
+        hint = schemas.nearest(given, columns) if columns else "give X as a pandas or polars frame"
+        raise ValueError(f"person={given!r} is not a column of X: {hint}")
+    return People(np.asarray(x[given]), given)
+
+
+def without(x: Table, column: str | None) -> Table:
+    """The rows without a column, if it is there."""
+    columns = list(getattr(x, "columns", ()))
+    if column is None or column not in columns:
+        return x
+    return x.drop(columns=[column]) if hasattr(x, "iloc") else _dropped(x, [column], columns)
 
 
 def federation(rows: Encoded, name: str) -> Federation:

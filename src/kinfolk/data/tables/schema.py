@@ -105,12 +105,18 @@ class Schema:
     row: str | None = None
     """The column that a record is known by in every table and year (a visit's number)."""
     person: str | None = None
-    """Or the column that a person is known by (a patient's number): all rows with one value are one person's."""
+    """Or the column that a person is known by (a patient's number): all rows with one value are one person's. At
+    example level a person, with all rows at a client, is then the unit."""
+    rows_per_person: int | None = None
+    """How many rows of a person count; public. None: 10. Of somebody with more some are left out."""
 
     def __post_init__(self) -> None:
         names = [column.name for column in (self.target, *self.columns)] + ([self.client] if self.client else [])
         if self.row and self.person:
             raise SchemaError(f"row={self.row!r} and person={self.person!r}: name the one that accounts are to follow")
+        if self.rows_per_person is not None and not self.person:
+            raise SchemaError(f"rows_per_person={self.rows_per_person} needs person: name the column, or leave it out")
+        limits.settle(self)
         names += [name for name in (self.row, self.person) if name and name != self.client]
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:

@@ -40,6 +40,7 @@ class Codebook:
     name: str | None = None
     row: str | None = None
     person: str | None = None
+    rows_per_person: int | None = None
 
 
 def read(path: Path) -> Codebook:
@@ -79,7 +80,7 @@ def read_fields(value: Mapping[str, Any]) -> Codebook:
         notes.append(f"missingValues {shortened(gaps)} are not read as gaps: empty the cells, or write NA in them")
     if value.get("primaryKey") and not (ours.get("row") or ours.get("person")):
         notes.append(f"primaryKey={shown(value['primaryKey'])}: as row = or person = in the schema, accounts follow it")
-    own = {key: ours.get(key) for key in ("target", "client", "name", "row", "person")}
+    own = {key: ours.get(key) for key in ("target", "client", "name", "row", "person", "rows_per_person")}
     return Codebook(columns, left, tuple(notes), **own)
 
 
@@ -121,7 +122,8 @@ def _text(value: object) -> str:
 
 def write(schema: Schema) -> str:
     """A schema as Table Schema, in JSON; `read` gives the same schema again."""
-    extra = {key: getattr(schema, key) for key in ("client", "name", "row", "person") if getattr(schema, key)}
+    words = ("client", "name", "row", "person", "rows_per_person")
+    extra = {key: getattr(schema, key) for key in words if getattr(schema, key)}
     own = {}
     for column in (schema.target, *schema.columns):
         kept = {"missing": column.missing} if column.missing else {}
@@ -160,6 +162,7 @@ def of_schema(schema: Schema) -> Codebook:
         name=schema.name,
         row=schema.row,
         person=schema.person,
+        rows_per_person=schema.rows_per_person,
     )
 
 
@@ -174,7 +177,7 @@ def whole_schema(book: Codebook, target: str | None, client: str | None) -> Sche
     if target not in book.columns:
         raise SchemaError(f"target={target!r} is not declared there; {nearest(target, book.columns)}")
     columns = tuple(column for name, column in book.columns.items() if name not in (target, client))
-    return Schema(book.columns[target], columns, client, book.name, book.row, book.person)
+    return Schema(book.columns[target], columns, client, book.name, book.row, book.person, book.rows_per_person)
 
 
 def read_whole(path: Path) -> Schema:
