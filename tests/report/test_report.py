@@ -237,3 +237,24 @@ def test_errors_name_the_remedy(trained: Any, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("KINFOLK_CHROMIUM", "no-such-browser")
     with pytest.raises(ValueError, match="apt install chromium"):
         pdf.printed("")
+
+
+def test_few_clients_are_named_and_have_bars_of_their_own() -> None:
+    from kinfolk.report import page_charts
+    from kinfolk.report.content import Chart, Series, Table
+
+    names = ("Lyon University Hospital", "Oslo", "Turku <3>")
+    series = tuple(
+        Series(run, tuple((k + 1.0, 0.1 * (k + 1)) for k in range(3)), names, "bars") for run in ("alone", "together")
+    )
+    chart = Chart("Errors", "", "client", "error", series, Table("", ("a",), ()), names=names)
+    for frame in (page_charts.WIDE, page_charts.NARROW):
+        drawn = page_charts.draw(chart, frame, 1)
+        assert "Oslo" in drawn
+        assert "Lyon Universit\u2026" in drawn or "Lyon Univ\u2026" in drawn
+        assert "Turku &lt;3&gt;" in drawn
+        assert ">1.5<" not in drawn
+        assert drawn.count('class="stem"') == 2
+        places = [float(x) for x in re.findall(r'class="point"[^>]*translate\(([\d.]+),', drawn)]
+        assert len(set(places)) == 6, "no bar stands on another"
+        assert max(places) < frame.width

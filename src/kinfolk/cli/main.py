@@ -16,6 +16,7 @@ from rich.table import Table
 
 import kinfolk
 from kinfolk import limits
+from kinfolk.cli.app import app as pages
 from kinfolk.cli.attack import attack
 from kinfolk.cli.compare import compare
 from kinfolk.cli.data import schema
@@ -52,6 +53,7 @@ plan_app = typer.Typer(rich_markup_mode="markdown")
 app.add_typer(plan_app, name="plan")
 plan_app.command("strength")(plan_strength)
 app.command()(report)
+app.command("app")(pages)
 app.add_typer(deploy, name="deploy")
 
 COMMAND_LINE_ERROR: Any = getattr(typer, "TyperException", None) or import_module("click").ClickException

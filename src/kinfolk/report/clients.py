@@ -12,6 +12,8 @@ from kinfolk.report.reading import Record
 
 MOST = 150
 """Most clients drawn in a chart, fewer where there are many charts; they are evenly spaced by rank."""
+FEW = 20
+"""Up to this many clients are named, each with bars of its own."""
 OPEN = 3
 """Comparisons that are shown at once; others are opened on demand."""
 
@@ -57,7 +59,33 @@ def _some(count: int, most: int) -> str:
     return f" {most} of {count} clients are drawn, evenly spaced by rank." if count > most else ""
 
 
+def _bars(named: Sequence[tuple[str, Record]]) -> Chart:
+    """Each client by name, with a bar for every run."""
+    error = error_name([record for _, record in named])
+    first = named[0][1].errors or {}
+    clients = sorted({client for _, r in named for client in r.errors or {}}, key=lambda c: (first.get(c, 0.0), c))
+    series, rows = [], []
+    for name, record in named:
+        errors = record.errors or {}
+        own = [(place, client, errors[client]) for place, client in enumerate(clients, 1) if client in errors]
+        points = tuple((float(place), value) for place, _, value in own)
+        labels = tuple(f"{name}: {client}, {error} {number(value)}" for _, client, value in own)
+        series.append(Series(name, points, labels, "bars"))
+        rows += [(name, client, number(value)) for _, client, value in own]
+    return Chart(
+        f"Each client's {error}",
+        f"Mean over repetitions. Clients are in the order of their errors in {named[0][0]}.",
+        "client",
+        error,
+        tuple(series),
+        Table("Each client's error", ("run", "client", error), tuple(rows)),
+        names=tuple(clients),
+    )
+
+
 def _spread(named: Sequence[tuple[str, Record]], most: int) -> Chart:
+    if len({client for _, record in named for client in record.errors or {}}) <= FEW:
+        return _bars(named)
     series, rows = [], []
     error = error_name([record for _, record in named])
     for name, record in named:
@@ -113,6 +141,7 @@ def _changes(name: str, record: Record, base: Record, most: int) -> list[Part]:
         "change of error",
         tuple(s for s in (stems("gains", True), stems("loses or equal", False)) if s.points),
         Table("Change against training alone", ("client", "alone", "here", "change"), rows),
+        names=tuple(client for _, client in ranked) if len(ranked) <= FEW else (),
     )
     return [chart, Facts(pairs), Details("How this was computed", (Paragraph((_computed(record),)),))]
 

@@ -55,7 +55,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one kind in a chart: `line`, `points`, `stems` (from zero) or `level` (one height, all across)."""
+    """Points of one kind in a chart: `line`, `points`, `stems` (from zero), `bars` (stems beside those of other series)
+    or `level` (one height, all across)."""
 
     name: str
     points: tuple[tuple[float, float], ...]
@@ -80,6 +81,8 @@ class Chart:
     """Whether the upward axis must begin at zero."""
     shaded: tuple[float, float, str] | None = None
     """A part of the x axis to point out, and its name."""
+    names: tuple[str, ...] = ()
+    """What stands at 1, 2, ... of the x axis, instead of numbers."""
 
 
 @dataclass(frozen=True)

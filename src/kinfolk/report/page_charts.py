@@ -10,6 +10,12 @@ from kinfolk.report.content import Chart, Series
 
 MARKS = 6
 """Series have one of this many colours, shapes and dashes; a seventh looks like the first, and is hidden at first."""
+LONGEST = 15
+"""Letters of a name below an axis."""
+CLOSE = 24
+"""Names that are closer together stand upright."""
+DEEP = 62
+"""Room below an axis for names."""
 DENSE = 30
 """Of more points than this, the marks on a line are seen only when one is looked at."""
 
@@ -35,7 +41,9 @@ def draw(chart: Chart, frame: Frame, number: int) -> str:
     ys = [y for series in chart.series for _, y in series.points if math.isfinite(y)] or [0.0]
     logarithmic = chart.log_x and min(xs) > 0
     x_ticks = svg.log_ticks(min(xs), max(xs)) if logarithmic else svg.ticks(*_room(xs), 4 if frame is NARROW else 6)
-    stems = any(series.kind == "stems" for series in chart.series)
+    if chart.names:
+        x_ticks = [0.5, *map(float, range(1, len(chart.names) + 1)), len(chart.names) + 0.5]
+    stems = any(series.kind in ("stems", "bars") for series in chart.series)
     log_y = chart.log_y and min(ys) > 0
     if log_y:
         y_ticks = svg.log_ticks(min(ys), max(ys))
@@ -54,19 +62,24 @@ def draw(chart: Chart, frame: Frame, number: int) -> str:
         y = down(value)
         parts.append(svg.line(frame.left, y, x_end, y, class_="zero" if value == 0 and stems else "grid"))
         parts.append(svg.text(frame.left - 8, y + 4, f"{value:g}", "end", class_="label"))
-    for value in x_ticks:
+    height = frame.height + (DEEP if chart.names else 0)
+    for value in x_ticks[1:-1] if chart.names else x_ticks:
         x = across(value)
         parts.append(svg.line(x, bottom, x, bottom + 5, class_="tick"))
-        parts.append(svg.text(x, bottom + 19, f"{value:g}", "middle", class_="label"))
-    parts.append(svg.text((frame.left + x_end) / 2, frame.height - 8, chart.x_label, "middle", class_="axis"))
-    parts += [_series(series, place, across, down) for place, series in enumerate(chart.series)]
+        if chart.names:
+            parts.append(_name(chart.names[int(value) - 1], x + 4, bottom + 14, across(2) - across(1)))
+        else:
+            parts.append(svg.text(x, bottom + 19, f"{value:g}", "middle", class_="label"))
+    parts.append(svg.text((frame.left + x_end) / 2, height - 8, chart.x_label, "middle", class_="axis"))
+    wide, beside = _bar_width(chart, across), min(MARKS, len(chart.series))
+    parts += [_series(series, place, across, down, wide, beside) for place, series in enumerate(chart.series)]
     size = "wide" if frame is WIDE else "narrow"
     return svg.tag(
         "svg",
         "".join(parts),
         class_=size,
         id=f"chart-{number}-{size}",
-        viewBox=f"0 0 {frame.width} {frame.height}",
+        viewBox=f"0 0 {frame.width} {height}",
         role="group",
         aria_label=f"{chart.title}. {chart.summary}",
     )
@@ -77,15 +90,30 @@ def _room(values: list[float]) -> tuple[float, float]:
     return (low, high) if high > low else (min(0.0, low), max(high * 1.5, 1.0))
 
 
-def _series(series: Series, place: int, across: svg.Scale, down: svg.Scale) -> str:
-    spots = [(across(x), down(y)) for x, y in series.points]
+def _name(name: str, x: float, y: float, room: float) -> str:
+    """A name below an axis, aslant, or upright where there is little room; its end is left out where it is long."""
+    longest, turn = (LONGEST, 40) if room >= CLOSE else (LONGEST * 2 // 3, 90)
+    short = name if len(name) <= longest else f"{name[: longest - 1]}\u2026"
+    return svg.text(0, 0, short, "end", class_="label", transform=f"translate({x:.1f} {y:.1f}) rotate(-{turn})")
+
+
+def _bar_width(chart: Chart, across: svg.Scale) -> float:
+    """How wide one of the bars that stand side by side is; 0 where there are none."""
+    side_by_side = min(MARKS, sum(series.kind == "bars" for series in chart.series))
+    return min(24.0, 0.76 * (across(2) - across(1)) / side_by_side) if side_by_side and len(chart.names) > 1 else 24.0
+
+
+def _series(series: Series, place: int, across: svg.Scale, down: svg.Scale, wide: float, beside: int) -> str:
+    aside = wide * (place % MARKS - (beside - 1) / 2) if series.kind == "bars" else 0.0
+    spots = [(across(x) + aside, down(y)) for x, y in series.points]
     mark, dense = place % MARKS, len(spots) > DENSE
     parts = []
     if series.kind in ("line", "level") and len(spots) > 1:
         parts.append(svg.tag("polyline", class_=series.kind, points=svg.corners(spots)))
-    if series.kind == "stems":
-        zero = down(0.0)
-        parts.append(svg.tag("path", class_="stem", d="".join(f"M{x:.1f},{zero:.1f}V{y:.1f}" for x, y in spots)))
+    if series.kind in ("stems", "bars"):
+        lines = "".join(f"M{x:.1f},{down(0.0):.1f}V{y:.1f}" for x, y in spots)
+        width = {"style": f"stroke-width:{0.8 * wide:.1f}"} if series.kind == "bars" else {}
+        parts.append(svg.tag("path", class_="stem", d=lines, **width))
     shown = list(zip(spots, series.labels, strict=True))[: 1 if series.kind == "level" else None]
     points = "".join(
         svg.tag(
