@@ -23,6 +23,7 @@ def finished(world: World, view: Gathering) -> np.ndarray:
     return view.total()
 
 
+@pytest.mark.slow
 def test_the_sum_is_exact_for_every_pattern_of_drop_outs_of_8_silos() -> None:
     world = world_of(agreement_of(8, 5, 1, length=3))
     with recorded(world):

@@ -57,6 +57,8 @@ class _Secrets:
     view: bytes = b""
     shares: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
     """Of every sharing silo's mask key and seed, its own among them."""
+    sealed_with: dict[str, bytes] = field(default_factory=dict)
+    """What this silo's sealing key and another's agree on, computed once."""
     masked: MaskedVector | None = None
     listed: ListSignature | None = None
 
@@ -134,8 +136,9 @@ class Silo:
 
     def _cipher(self, own: _Secrets, sender: str, receiver: str) -> ChaCha20Poly1305:
         other = receiver if sender == self.name else sender
-        purpose = encoded(own.bound, "packet", sender, receiver)
-        return ChaCha20Poly1305(shared_key(own.sealing, own.cards[other].seal_key, purpose))
+        if other not in own.sealed_with:
+            own.sealed_with[other] = shared_key(own.sealing, own.cards[other].seal_key, encoded(own.bound, "packets"))
+        return ChaCha20Poly1305(derived(own.sealed_with[other], encoded("packet", sender, receiver)))
 
     def mask(self, attempt: Attempt, sealed: Mapping[str, bytes], message: np.ndarray) -> MaskedVector:
         """Pays, then adds noise and masks to its message, once.
@@ -158,12 +161,18 @@ class Silo:
         own.view = view  # from here on these keys are used, whatever happens
         own.shares.update(shares)
         self._pay(attempt)
-        total = contribution.noisy(message, terms, self._source) + mask(derived(own.seed, own.bound), terms.length)
+        total = self._contribution(message) + mask(derived(own.seed, own.bound), terms.length)
         for name in sealed:
             pair = mask(self._pair_key(own, name), terms.length)
-            total = total + pair if terms.place(self.name) < terms.place(name) else total - pair
+            if terms.place(self.name) < terms.place(name):
+                total += pair
+            else:
+                total -= pair
         own.masked = signed(MaskedVector(self.name, view, total.astype(RING).tobytes()), own.bound, self._key)
         return own.masked
+
+    def _contribution(self, message: np.ndarray) -> np.ndarray:
+        return contribution.noisy(message, self.agreement, self._source)
 
     def _opened(self, own: _Secrets, sender: str, packet: bytes) -> tuple[bytes, bytes]:
         assert own.packets is not None

@@ -1,6 +1,6 @@
 """Planted bugs: deliberately broken variants, each of which at least one check must catch."""
 
-from . import accounts, clips, forged, leaks, noise, people, releases, shown
+from . import accounts, clips, forged, leaks, noise, people, releases, secure, shown
 from .checking import Bug
 
 BUGS: tuple[Bug, ...] = (
@@ -12,6 +12,7 @@ BUGS: tuple[Bug, ...] = (
     *accounts.BUGS,
     *releases.BUGS,
     *people.BUGS,
+    *secure.BUGS,
 )
 CHECKS = {
     "flow": "data followed through the traced program",
@@ -19,6 +20,7 @@ CHECKS = {
     "mechanism": "property tests of clipping, noise and calibration",
     "attack": "a lower bound on epsilon above the claim",
     "release": "what a release charges, draws, samples and leaves in its public folder",
+    "secure": "a silo's side of a secure sum taken apart again, and a server that cheats",
 }
 
 
