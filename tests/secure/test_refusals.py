@@ -268,3 +268,59 @@ def test_a_silo_insists_on_its_own_terms() -> None:
 def test_agreements_that_cannot_hold_are_refused(change: dict[str, object], match: str) -> None:
     with pytest.raises(SecureError, match=match):
         replace(agreement_of(), **change)
+
+
+LOW_ORDER = bytes(32)
+"""A public key with which everybody agrees on zero."""
+
+
+@pytest.mark.parametrize("which", ["mask_key", "seal_key"])
+def test_a_key_that_nobody_can_have_made_costs_nobody_anything(which: str) -> None:
+    """A colluder signs it: an honest silo must notice before it pays, and go on without the colluder."""
+    world = world_of(agreement_of())
+    cards = [silo.begin(FIRST) for silo in world.silos]
+    bad = replace(cards[4], **{which: LOW_ORDER}, signature=b"")
+    bad = signed(bad, FIRST.bound(world.agreement), keys_of(5)["silo4"])
+    honest = world.silos[:4]
+    for silo in honest:
+        with pytest.raises(SecureError, match="no silo can have made"):
+            silo.share(FIRST, [*cards[:4], bad])
+    view = Gathering(world.agreement, FIRST)
+    for card in cards[:4]:
+        view.take(card)
+    for silo in honest:
+        view.take(silo.share(FIRST, view.all_cards()))
+    for silo in honest:
+        view.take(silo.mask(FIRST, view.packets_for(silo.name), world.messages[silo.name]))
+    assert len(world.paid) == 4
+    assert len(view.heard()) == 4
+
+
+def test_what_comes_too_late_does_not_change_what_the_others_were_shown() -> None:
+    """A late card, packet or vector would make everybody else's answers worthless."""
+    world = world_of(agreement_of())
+    view = Gathering(world.agreement, FIRST)
+    cards = [silo.begin(FIRST) for silo in world.silos]
+    for card in cards[:4]:
+        view.take(card)
+    view.take(world.silos[0].share(FIRST, view.all_cards()))
+    with pytest.raises(SecureError, match="too late"):
+        view.take(cards[4])
+    for silo in world.silos[1:4]:
+        view.take(silo.share(FIRST, view.all_cards()))
+    whole = up_to_vectors(world_of(agreement_of()))
+    whole.signatures["silo0"] = ListSignature("silo0", whole.view, whole.heard())
+    vector = whole.vectors.pop("silo4")
+    with pytest.raises(SecureError, match="too late"):
+        whole.take(vector)
+
+
+def test_an_opening_of_another_view_is_refused() -> None:
+    world = world_of(agreement_of())
+    view = up_to_vectors(world)
+    signatures = [world.silo(name).sign(FIRST, view.heard()) for name in view.heard()]
+    for signature in signatures:
+        view.take(signature)
+    opening = replace(world.silos[0].open(FIRST, signatures), view=bytes(32), signature=b"")
+    with pytest.raises(SecureError, match="opened other secrets"):
+        view.take(signed(opening, FIRST.bound(world.agreement), keys_of(5)["silo0"]))

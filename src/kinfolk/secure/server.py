@@ -60,6 +60,7 @@ class Gathering:
         `message`: with its signature.
         """
         require_signed(message, self.bound, self.agreement)
+        self._require_in_time(message)
         if isinstance(message, KeyCard):
             self._keep(self.cards, message)
         elif isinstance(message, Packets):
@@ -77,9 +78,18 @@ class Gathering:
                 raise SecureError(f"{message.name!r} signed another list")
             self._keep(self.signatures, message)
         else:
-            if set(message.seeds) != {*self.heard()} or set(message.mask_keys) != {*self.packets} - {*self.heard()}:
+            heard = {*self.heard()}
+            wanted = (self.view, heard, {*self.packets} - heard)
+            if (message.view, {*message.seeds}, {*message.mask_keys}) != wanted:
                 raise SecureError(f"{message.name!r} opened other secrets than were asked for")
             self._keep(self.openings, message)
+
+    def _require_in_time(self, message: Answer) -> None:
+        """Refuses what comes when the others have gone on: with it they would have been shown something else."""
+        later = {KeyCard: self.packets, Packets: self.vectors, MaskedVector: self.signatures}.get(type(message), {})
+        kept = {KeyCard: self.cards, Packets: self.packets, MaskedVector: self.vectors}.get(type(message), {})
+        if later and message.name not in kept:
+            raise SecureError(f"{type(message).__name__} of {message.name!r} is too late: the others have gone on")
 
     def _keep(self, where: dict, message: Answer) -> None:
         if where.get(message.name, message) != message:

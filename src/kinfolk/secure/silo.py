@@ -58,7 +58,9 @@ class _Secrets:
     shares: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
     """Of every sharing silo's mask key and seed, its own among them."""
     sealed_with: dict[str, bytes] = field(default_factory=dict)
-    """What this silo's sealing key and another's agree on, computed once."""
+    """What this silo's sealing key and another's agree on."""
+    masked_with: dict[str, bytes] = field(default_factory=dict)
+    """The keys of the masks that this silo shares with others."""
     masked: MaskedVector | None = None
     listed: ListSignature | None = None
 
@@ -120,6 +122,9 @@ class Silo:
             require_signed(card, own.bound, terms)
         if len({key for card in cards for key in (card.mask_key, card.seal_key)}) < 2 * len(cards):
             raise SecureError("two silos have the same key")
+        others = [card for card in cards if card.name != self.name]
+        own.sealed_with = {x.name: shared_key(own.sealing, x.seal_key, encoded(own.bound, "packets")) for x in others}
+        own.masked_with = {x.name: self._pair_key(own, x) for x in others}  # all that can fail does so before payment
         own.cards = given
         places = [terms.place(name) for name in given]
         secrets = own.masking.private_bytes_raw(), own.seed
@@ -136,8 +141,6 @@ class Silo:
 
     def _cipher(self, own: _Secrets, sender: str, receiver: str) -> ChaCha20Poly1305:
         other = receiver if sender == self.name else sender
-        if other not in own.sealed_with:
-            own.sealed_with[other] = shared_key(own.sealing, own.cards[other].seal_key, encoded(own.bound, "packets"))
         return ChaCha20Poly1305(derived(own.sealed_with[other], encoded("packet", sender, receiver)))
 
     def mask(self, attempt: Attempt, sealed: Mapping[str, bytes], message: np.ndarray) -> MaskedVector:
@@ -163,7 +166,7 @@ class Silo:
         self._pay(attempt)
         total = self._contribution(message) + mask(derived(own.seed, own.bound), terms.length)
         for name in sealed:
-            pair = mask(self._pair_key(own, name), terms.length)
+            pair = mask(own.masked_with[name], terms.length)
             if terms.place(self.name) < terms.place(name):
                 total += pair
             else:
@@ -184,9 +187,8 @@ class Silo:
             raise SecureError(f"the packet of {sender!r} does not hold two shares")
         return pair[: shamir.WIDTH], pair[shamir.WIDTH :]
 
-    def _pair_key(self, own: _Secrets, other: str) -> bytes:
-        purpose = pair_purpose(own.bound, self.agreement, self.name, other)
-        return shared_key(own.masking, own.cards[other].mask_key, purpose)
+    def _pair_key(self, own: _Secrets, other: KeyCard) -> bytes:
+        return shared_key(own.masking, other.mask_key, pair_purpose(own.bound, self.agreement, self.name, other.name))
 
     def sign(self, attempt: Attempt, heard: Sequence[str]) -> ListSignature:
         """Signs who the survivors are: one list, which has enough of those that share masks, and this silo.

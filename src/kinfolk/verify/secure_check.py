@@ -123,7 +123,7 @@ def _unmasked(silo: Silo, sent: np.ndarray) -> np.ndarray:
     total = sent - mask(derived(own.seed, own.bound), terms.length)
     for name in own.shares:
         if name != silo.name:
-            pair = mask(silo._pair_key(own, name), terms.length)
+            pair = mask(own.masked_with[name], terms.length)
             total = total - pair if terms.place(silo.name) < terms.place(name) else total + pair
     return total
 
