@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from kinfolk.data.federation import Federation, from_rows
@@ -42,11 +41,11 @@ from kinfolk.deploy.silo import run_silo, run_worker
 from kinfolk.deploy.silo_program import Program, prepare_silo
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.deploy.worker import Worker
-from kinfolk.engines import resident
+from kinfolk.engines.resident import State, start_all
 from kinfolk.privacy.levels import Level, PrivacyLevel
-from kinfolk.training.build import as_sweep
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 from kinfolk.training.prepare import prepare
+from kinfolk.training.sweep import sweep_of
 from kinfolk.types import Rows
 
 FEATURES = tuple(f"feature{k}" for k in range(8))
@@ -83,13 +82,11 @@ def cpu() -> float:
 
 def simulated(study: Study, federation: Federation) -> tuple[Any, dict[str, float]]:
     job = prepare(study.experiment, [federation])
-    algorithm, terms, end = as_sweep(job.algorithms[0]), as_sweep(job.terms), jnp.int32(study.experiment.rounds)
+    figure = sweep_of(job)
 
-    def run() -> resident.State:
-        state = resident.start_all(job.plan, algorithm, study.key[None])
-        return jax.block_until_ready(
-            resident.run_rounds(job.plan, algorithm, terms, job.clients, state, jnp.int32(0), end)
-        )
+    def run() -> State:
+        state = start_all(job.plan, figure.algorithms, study.key[None])
+        return jax.block_until_ready(figure.rounds(state, 0, study.experiment.rounds))
 
     run()
     began, used = time.monotonic(), cpu()

@@ -31,11 +31,11 @@ from kinfolk import trees
 from kinfolk.data.federation import Federation
 from kinfolk.data.lazy import from_arrays, from_function
 from kinfolk.engines import client_store, streaming
-from kinfolk.engines import resident as engine
 from kinfolk.privacy.levels import client_level
-from kinfolk.training.build import as_array, as_sweep
+from kinfolk.training.build import as_array
 from kinfolk.training.experiment import Engine, Experiment, ModelChoice, Phase, Training
 from kinfolk.training.prepare import Job, prepare
+from kinfolk.training.sweep import sweep_of
 
 FEATURES, ROWS, COHORT = 1000, 8, 1000
 RESIDENT, ON_DISK = 5_000, 100_000
@@ -96,14 +96,13 @@ class Resident:
 
     def __init__(self, job: Job) -> None:
         self.job, self.done = job, 0
-        self.fixed: Any = (job.plan, as_sweep(job.algorithms[0]), as_sweep(job.terms), job.clients)
-        self.state = engine.start_all(job.plan, self.fixed[1], jax.random.key(0)[None])
+        self.figure = sweep_of(job)
+        self.state = self.figure.init([0])
 
     def go(self, rounds: int) -> list[float]:
         end = self.done + rounds
         with timed(rounds) as spent:
-            self.state = engine.run_rounds(*self.fixed, self.state, jnp.int32(self.done), jnp.int32(end))
-            jax.block_until_ready(self.state)
+            self.state = jax.block_until_ready(self.figure.rounds(self.state, self.done, end))
         self.done = end
         return spent
 

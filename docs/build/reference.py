@@ -31,6 +31,8 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "training.shown": ("Shown", "Group", "Metric"),
         "training.recipes": ("recommend",),
         "training.simulate": (),
+        "training.sweep": ("sweep",),
+        "engines.loop": ("Sweep",),
         "training.run_directory": ("Run", "open_run"),
         "estimators": (),
         "toml": (),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kinfolk.data.lazy import from_arrays, from_function
     from kinfolk.data.registry import register_dataset
     from kinfolk.data.sparse import from_sparse
+    from kinfolk.engines.loop import Sweep
     from kinfolk.estimators import PersonalizedClassifier, PersonalizedRegressor
     from kinfolk.models import from_functions
     from kinfolk.training.experiment import Engine, Experiment, ModelChoice, Phase, Training
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from kinfolk.training.published import evaluate
     from kinfolk.training.recipes import recommend
     from kinfolk.training.simulate import Simulation, SimulationState, simulate
+    from kinfolk.training.sweep import sweep
 
 __version__ = "0.1.0"
 
@@ -48,7 +50,9 @@ _LATE = {
     "SimulationState": "kinfolk.training.simulate",
     "resume": "kinfolk.training.loop",
     "run": "kinfolk.training.loop",
+    "Sweep": "kinfolk.engines.loop",
     "simulate": "kinfolk.training.simulate",
+    "sweep": "kinfolk.training.sweep",
 }
 
 __all__ = [
@@ -64,6 +68,7 @@ __all__ = [
     "PrivacyLevel",
     "Simulation",
     "SimulationState",
+    "Sweep",
     "Training",
     "client_level",
     "evaluate",
@@ -79,6 +84,7 @@ __all__ = [
     "resume",
     "run",
     "simulate",
+    "sweep",
 ]
 
 

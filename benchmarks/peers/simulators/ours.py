@@ -17,9 +17,9 @@ from benchmarks.peers.simulators.turns import Task, Turn, serve
 from kinfolk.data.federation import Federation, padded
 from kinfolk.engines import resident
 from kinfolk.privacy.levels import client_level
-from kinfolk.training.build import as_sweep
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 from kinfolk.training.prepare import prepare
+from kinfolk.training.sweep import sweep_of
 
 
 def federation(task: Task) -> Federation:
@@ -41,8 +41,8 @@ def main(task: Task, turn: Turn) -> list[tuple[Any, Any]]:
         phases=(Phase("mean_regularized", task.rounds, {"strength": float("inf"), "step_size": task.step_size}),),
     )
     job = prepare(experiment, [federation(task)])
-    algorithm, terms = as_sweep(job.algorithms[0]), as_sweep(job.terms)
-    state = resident.start_all(job.plan, algorithm, jax.random.key(task.seed)[None])
+    figure = sweep_of(job)
+    state = figure.init([task.seed])
     first = tuple(
         {"weights": jnp.asarray(weights)[None, None], "bias": jnp.asarray(bias)[None, None]}
         for weights, bias in task.weights
@@ -53,8 +53,7 @@ def main(task: Task, turn: Turn) -> list[tuple[Any, Any]]:
     state = jax.tree.map(jnp.asarray, resident.State(shared, everyone, state.meters, state.server))
     for number in range(0, task.rounds, task.in_a_turn):
         turn(task.in_a_turn)
-        begin, end = jnp.int32(number), jnp.int32(number + task.in_a_turn)
-        state = jax.block_until_ready(resident.run_rounds(job.plan, algorithm, terms, job.clients, state, begin, end))
+        state = jax.block_until_ready(figure.rounds(state, number, number + task.in_a_turn))
     turn(task.in_a_turn)
     return [(own["weights"][0, 0], own["bias"][0, 0]) for own in state.shared if own]
 

@@ -16,26 +16,26 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kinfolk.algorithms.relation_regularized import RelationRegularized
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.sets.download import load_arrays
 from kinfolk.data.sets.femnist import femnist
 from kinfolk.data.sets.school import CHECKSUM, HOME, from_matlab
-from kinfolk.engines import resident
+from kinfolk.data.sets.school import school as school_data
+from kinfolk.engines.loop import Sweep
+from kinfolk.engines.resident import State
 from kinfolk.personalize.fine_tune import OBJECTIVES
 from kinfolk.personalize.registry import build
 from kinfolk.privacy.levels import PrivacyLevel, client_level, none
-from kinfolk.training.build import as_array, as_sweep
+from kinfolk.training.build import as_array
 from kinfolk.training.evaluate import gains
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
-from kinfolk.training.prepare import Job, prepare
+from kinfolk.training.sweep import sweep
 
 EPSILONS = (1.0, 4.0, 16.0)
 STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -43,52 +43,44 @@ ROUNDS, CLIP, DELTA, SEEDS = 20, 0.3, 1e-3, 5
 STEP = 0.1
 
 
-def job_for(method: str, options: dict[str, Any], level: PrivacyLevel, data: DataChoice, model: str = "linear") -> Job:
-    return prepare(
-        Experiment(
-            seed=0,
-            seeds=SEEDS,
-            data=data,
-            model=ModelChoice(model),
-            privacy=level,
-            phases=(Phase(method, ROUNDS, options),),
-        )
-    )
+def figure_for(
+    method: str,
+    options: dict[str, Any],
+    level: PrivacyLevel,
+    data: DataChoice,
+    model: str = "linear",
+    over: Mapping[str, Sequence[float]] | None = None,
+) -> Sweep:
+    """A method with these options, for every point of `over` and seed."""
+    phases = (Phase(method, ROUNDS, options),)
+    experiment = Experiment(seed=0, seeds=SEEDS, data=data, model=ModelChoice(model), privacy=level, phases=phases)
+    return sweep(experiment, over)
 
 
-def trained(job: Job, algorithms: Any = None, seeds: int = SEEDS) -> tuple[Any, Any]:
-    """Final states for every sweep point of `algorithms` (default: the job's own) and seed."""
-    algorithms = as_sweep(job.algorithms[0]) if algorithms is None else algorithms
-    points = jax.tree.leaves(algorithms)[0].shape[0]
-    numbers = jnp.arange(seeds, dtype=jnp.uint32)
-    keys = jax.vmap(lambda n: jax.random.key(n, impl="threefry2x32"))(numbers)
-    states = resident.start_all(job.plan, algorithms, keys)
-    terms = as_sweep(job.terms, points)
-    bounds = (jnp.int32(0), jnp.int32(ROUNDS))
-    return algorithms, resident.run_rounds(job.plan, algorithms, terms, job.clients, states, *bounds)
+def trained(figure: Sweep, seeds: int = SEEDS) -> State:
+    """Final states for every point and seed."""
+    return figure.rounds(figure.init(range(seeds)), 0, ROUNDS)
 
 
-def pooled(job: Job, errors: np.ndarray) -> np.ndarray:
-    """Test error over all rows together."""
-    rows = np.concatenate([np.asarray(block.mask).sum(axis=-1) for block in job.tests], axis=1)
-    return (errors * rows).sum(axis=-1) / rows.sum(axis=-1)
+def errors_of(figure: Sweep, states: State) -> np.ndarray:
+    """Test errors of every point, seed and client."""
+    return np.asarray(figure.errors(states)["error"])
 
 
-def errors_of(job: Job, algorithms: Any, states: Any) -> np.ndarray:
-    return np.asarray(resident.errors(job.plan, algorithms, job.tests, states)["error"])
+def pooled(figure: Sweep, errors: np.ndarray) -> np.ndarray:
+    """Test error over all rows together, times 1000, of every point: the mean over seeds."""
+    return 1000 * np.asarray(figure.pooled(jnp.asarray(errors))).mean(axis=1)
 
 
-def after(job: Job, algorithms: Any, states: Any, method: str, **options: Any) -> np.ndarray:
+def after(figure: Sweep, states: State, method: str, **options: Any) -> np.ndarray:
     """Clients' errors after they worked alone on their models."""
-    points = jax.tree.leaves(algorithms)[0].shape[0]
-    step = as_array(build(method, options))
-    changed = resident.personalise(job.plan, step, algorithms, as_sweep(job.terms, points), job.clients, states)
-    return errors_of(job, algorithms, changed)
+    return errors_of(figure, figure.personalised(states, as_array(build(method, options))))
 
 
-def school_graph(ids: tuple[str, ...]) -> np.ndarray:
+def school_graph() -> np.ndarray:
     """A public relation: schools with the same school-level columns (21 to 26) belong together."""
     arrays = load_arrays("school", [HOME], from_matlab, CHECKSUM)
+    ids = school_data().ids
     kind = np.array([arrays["x"][arrays["client"] == int(name)][0, 21:27] for name in ids])
     _, group = np.unique(kind, axis=0, return_inverse=True)
     return (group[None, :] == np.arange(group.max() + 1)[:, None]).astype(np.float32)
@@ -100,21 +92,20 @@ def school(training_share: float) -> dict[str, Any]:
     for epsilon in EPSILONS:
         level = client_level(epsilon, DELTA, clip=CLIP)
         found: dict[str, float] = {}
-        solved = job_for("mean_regularized", {"solved": True, "strength": 0.1}, level, data)
+        by_itself = {"solved": True, "strength": 0.1}
         for rule in ("displacement", "increment"):
-            algorithms = replace(
-                as_sweep(solved.algorithms[0], len(STRENGTHS)), strength=jnp.asarray(STRENGTHS, jnp.float32), rule=rule
-            )
-            _, states = trained(solved, algorithms)
-            mse = pooled(solved, errors_of(solved, algorithms, states)).mean(axis=1)
+            swept = {"strength": STRENGTHS}
+            figure = figure_for("mean_regularized", by_itself | {"rule": rule}, level, data, over=swept)
+            mse = pooled(figure, errors_of(figure, trained(figure)))
             for strength, value in zip(STRENGTHS, mse, strict=True):
-                found[f"mean-regularised, {rule}, strength {strength:g}"] = 1000 * float(value)
-        own, states = trained(solved)
-        alone = after(solved, own, states, "self_select", rule="alone")
-        found["local (own leave-one-out)"] = 1000 * float(pooled(solved, alone).mean())
+                found[f"mean-regularised, {rule}, strength {strength:g}"] = float(value)
+        solved = figure_for("mean_regularized", by_itself, level, data)
+        states = trained(solved)
+        alone = after(solved, states, "self_select", rule="alone")
+        found["local (own leave-one-out)"] = float(pooled(solved, alone)[0])
         for rule in ("aggregate", "cautious"):
-            chosen = after(solved, own, states, "self_select", rule=rule)
-            found[f"self-selected, {rule}"] = 1000 * float(pooled(solved, chosen).mean())
+            chosen = after(solved, states, "self_select", rule=rule)
+            found[f"self-selected, {rule}"] = float(pooled(solved, chosen)[0])
             result["self_selection"][f"epsilon {epsilon:g}, {rule}"] = gains(alone[0], chosen[0])
         for method, options in {
             "fedavg": {},
@@ -122,14 +113,11 @@ def school(training_share: float) -> dict[str, Any]:
             "ditto": {"strength": 0.1},
             "shared_and_own": {},
         }.items():
-            job = job_for(method, {**options, "step_size": STEP}, level, data)
-            found[method] = 1000 * float(pooled(job, errors_of(job, *trained(job))).mean())
-        job = job_for("relation_regularized", {"strength": 0.1, "step_size": STEP}, level, data)
-        relation = RelationRegularized(relation=school_graph(job.ids), strength=0.1, step_size=STEP)
-        algorithms = as_sweep(relation)
-        found["relation-regularised (public graph)"] = 1000 * float(
-            pooled(job, errors_of(job, *trained(job, algorithms))).mean()
-        )
+            figure = figure_for(method, {**options, "step_size": STEP}, level, data)
+            found[method] = float(pooled(figure, errors_of(figure, trained(figure)))[0])
+        graph = {"relation": school_graph().tolist(), "strength": 0.1, "step_size": STEP}
+        figure = figure_for("relation_regularized", graph, level, data)
+        found["relation-regularised (public graph)"] = float(pooled(figure, errors_of(figure, trained(figure)))[0])
         result["mse_x1000"][f"epsilon {epsilon:g}"] = found
     return result
 
@@ -144,8 +132,8 @@ def figure1() -> dict[str, Any]:
     }.items():
         row = {}
         for title, method in (("plain privacy for all models", "joint"), ("joint privacy", "mean_regularized")):
-            job = job_for(method, {"strength": 0.1, "step_size": STEP}, level, data)
-            row[title] = 1000 * float(pooled(job, errors_of(job, *trained(job))).mean())
+            figure = figure_for(method, {"strength": 0.1, "step_size": STEP}, level, data)
+            row[title] = float(pooled(figure, errors_of(figure, trained(figure)))[0])
         found[name] = row
     return {"mse_x1000": found}
 
@@ -160,8 +148,9 @@ def femnist_figure1() -> dict[str, Any]:
             phase = Phase(method, ROUNDS, {"strength": 0.1, "step_size": STEP})
             training = Training(batch_size=10, epochs=2)
             model = ModelChoice("cnn", (8, 16))
-            job = prepare(Experiment(seed=0, model=model, training=training, privacy=level, phases=(phase,)), data)
-            row[title] = 1 - float(errors_of(job, *trained(job, seeds=1)).mean())
+            experiment = Experiment(seed=0, model=model, training=training, privacy=level, phases=(phase,))
+            figure = sweep(experiment, data=data)
+            row[title] = 1 - float(errors_of(figure, trained(figure, seeds=1)).mean())
         found[name] = row
     return {"accuracy": found}
 
@@ -176,16 +165,16 @@ def har() -> dict[str, Any]:
             ("personal", "mean_regularized", {"strength": 0.1}),
             ("shared", "fedavg", {}),
         ):
-            job = job_for(method, {**options, "step_size": 1.0}, level, data, "softmax")
-            algorithms, states = trained(job)
-            row[f"{title}, as trained"] = 1 - float(errors_of(job, algorithms, states).mean())
+            figure = figure_for(method, {**options, "step_size": 1.0}, level, data, "softmax")
+            states = trained(figure)
+            row[f"{title}, as trained"] = 1 - float(errors_of(figure, states).mean())
             for objective in OBJECTIVES:
                 options = {"objective": objective, "start": title, "strength": 0.1, "step_size": 1.0, "steps": 50}
-                row[f"{title}, {objective}"] = 1 - float(after(job, algorithms, states, "fine_tune", **options).mean())
+                row[f"{title}, {objective}"] = 1 - float(after(figure, states, "fine_tune", **options).mean())
         found[name] = row
-    job = job_for("local", {"step_size": 1.0}, none(), data, "softmax")
-    algorithms, states = trained(job)
-    found["alone"] = {"trained and fine-tuned alone": 1 - float(after(job, algorithms, states, "fine_tune").mean())}
+    figure = figure_for("local", {"step_size": 1.0}, none(), data, "softmax")
+    alone = after(figure, trained(figure), "fine_tune")
+    found["alone"] = {"trained and fine-tuned alone": 1 - float(alone.mean())}
     return {"accuracy": found}
 
 

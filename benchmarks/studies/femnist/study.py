@@ -21,14 +21,13 @@ import numpy as np
 from kinfolk import trees
 from kinfolk.algorithms import REGISTRY
 from kinfolk.batching import over
-from kinfolk.engines import resident
+from kinfolk.engines.loop import Sweep, points
 from kinfolk.engines.resident import Clients, Plan
 from kinfolk.models import error
 from kinfolk.personalize.fine_tune import OBJECTIVES, FineTuneAfterwards
 from kinfolk.personalize.self_select import SelfSelect
 from kinfolk.privacy.levels import Terms
 from kinfolk.training import job_file
-from kinfolk.training.build import as_sweep
 from kinfolk.training.experiment import ModelChoice
 
 STEP, CLIP, DELTA, BATCH = 0.1, 0.5, 1e-3, 10
@@ -160,7 +159,6 @@ class Study:
         self.many = copies(self.data.clients, setting.seeds)
         self.budgets = [*(f"{epsilon:g}" for epsilon in setting.epsilons), NO_PRIVACY]
         self.plan = self.data.plan()
-        self.compiled: dict[Any, Any] = {}
         self.models: dict[tuple[str, str], Any] = {}
         self.common: dict[str, Any] = {}
 
@@ -180,32 +178,21 @@ class Study:
     def terms_for(self, budget: str, rounds: int) -> Terms:
         return self.exact if budget == NO_PRIVACY else self.terms[f"{budget} {rounds}"]
 
-    def inputs(self, run: Run) -> tuple[Any, ...]:
+    def begun(self, run: Run) -> tuple[Sweep, Any]:
+        """A run's points and seeds, and their states before the first round; compiled once for every shape."""
         name, options = METHODS[run.method]
-        algorithm = as_sweep(REGISTRY[name].build(step_size=STEP, **options), len(run.terms))
-        if run.strengths:
-            algorithm = replace(algorithm, strength=jnp.asarray(run.strengths, jnp.float32))
-        stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *run.terms)
-        seeds = run.clients.sizes.shape[0]
-        numbers = jnp.arange(run.first_seed, run.first_seed + seeds, dtype=jnp.uint32)
-        keys = jax.vmap(lambda n: jax.random.key(n, impl="threefry2x32"))(numbers)
-        return algorithm, stacked, run.clients, resident.start_all(run.plan, algorithm, keys)
-
-    def program(self, run: Run) -> Any:
-        """Compiled once for every shape."""
-        place = (run.method, run.clients.blocks[0].y.shape, len(run.terms))
-        if place not in self.compiled:
-            lowered = resident.run_rounds.lower(run.plan, *self.inputs(run), jnp.int32(0), jnp.int32(0))
-            self.compiled[place] = lowered.compile()
-        return self.compiled[place]
+        algorithm: Any = REGISTRY[name].build(step_size=STEP, **options)
+        each = [replace(algorithm, strength=s) for s in run.strengths] or [algorithm] * len(run.terms)
+        figure = Sweep(run.plan, points(each), points(run.terms), run.clients, ())
+        seeds = range(run.first_seed, run.first_seed + run.clients.sizes.shape[0])
+        return figure, jax.block_until_ready(figure.rounds(figure.init(seeds), 0, 0))
 
     def train(self, run: Run, rounds: int) -> tuple[Any, Any, float]:
         """The models and the shared state after so many rounds, and the seconds of those."""
-        program = self.program(run)
-        algorithm, *rest, state = jax.block_until_ready(self.inputs(run))
+        figure, state = self.begun(run)
         began = time.perf_counter()
-        state = jax.block_until_ready(program(algorithm, *rest, state, jnp.int32(0), jnp.int32(rounds)))
-        return resident.all_models(algorithm, state), state.shared, time.perf_counter() - began
+        state = jax.block_until_ready(figure.rounds(state, 0, rounds))
+        return figure.models(state), state.shared, time.perf_counter() - began
 
     def run(self) -> dict[str, Any]:
         open_methods = {"personal" if method == "local" else method for method, _ in self.open_runs()}
@@ -218,8 +205,8 @@ class Study:
         speed = self.speed_runs() if self.setting.speed and not self.known(part="speed") else {}
         with ThreadPoolExecutor(4) as pool:  # what fails to compile here fails again where it is needed
             for run in [*runs, *speed.values()]:
-                pool.submit(self.program, run)
-        self.write(part="compile", programs=len(self.compiled))
+                pool.submit(self.begun, run)
+        self.write(part="compile", programs=len(runs) + len(speed))
         for what, run in speed.items():
             self.speed(what, run)
         rounds, strengths = self.choose()

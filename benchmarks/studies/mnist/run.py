@@ -21,17 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from kinfolk.algorithms import REGISTRY
 from kinfolk.data.sets.mnist import rotated_mnist
-from kinfolk.engines import resident
 from kinfolk.engines.layout import lay_out
+from kinfolk.engines.loop import Sweep, points
 from kinfolk.engines.resident import Plan
 from kinfolk.privacy.levels import Level, example_level
 from kinfolk.training import job_file
-from kinfolk.training.build import as_sweep, build_model
+from kinfolk.training.build import build_model
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 
 
@@ -98,8 +97,6 @@ def pack(folder: Path, setting: Setting, model: ModelChoice) -> None:
 def run(folder: Path, setting: Setting, choice: ModelChoice) -> dict[str, Any]:
     """Accuracy of every method, mask level and seed, and the time it took."""
     results: dict[str, Any] = {"device": jax.devices()[0].device_kind, "rows": []}
-    numbers = jnp.arange(setting.seeds, dtype=jnp.uint32)
-    keys = jax.vmap(lambda n: jax.random.key(n, impl="threefry2x32"))(numbers)
     for masks in setting.masks:
         data = [
             rotated_mnist(
@@ -114,18 +111,15 @@ def run(folder: Path, setting: Setting, choice: ModelChoice) -> dict[str, Any]:
         clients, tests, widths, steps = lay_out(data, batch_size=setting.batch, epochs=1)
         plan = Plan(build_model(choice, data[0].shape, "classes", 10), Level.EXAMPLE, widths, steps)
         for number, (name, (method, options)) in enumerate(methods(setting).items()):
-            algorithm = as_sweep(REGISTRY[method].build(**options))
-            terms = as_sweep(job_file.load(folder / f"terms{number}.npz"))
+            terms = job_file.load(folder / f"terms{number}.npz")
+            figure = Sweep(plan, points([REGISTRY[method].build(**options)]), points([terms]), clients, tests)
             began = time.perf_counter()
-            states = resident.start_all(plan, algorithm, keys)
-            inputs = (plan, algorithm, terms, clients)
-            states = jax.block_until_ready(resident.run_rounds(*inputs, states, jnp.int32(0), jnp.int32(0)))
+            states = figure.init(range(setting.seeds))
+            states = jax.block_until_ready(figure.rounds(states, 0, 0))
             compiled = time.perf_counter()  # no round was run; the same program runs them all now
-            states = jax.block_until_ready(
-                resident.run_rounds(*inputs, states, jnp.int32(0), jnp.int32(setting.rounds))
-            )
+            states = jax.block_until_ready(figure.rounds(states, 0, setting.rounds))
             finished = time.perf_counter()
-            wrong = np.asarray(resident.errors(plan, algorithm, tests, states)["error"])[0]
+            wrong = np.asarray(figure.errors(states)["error"])[0]
             row = {
                 "method": name,
                 "masks": masks,

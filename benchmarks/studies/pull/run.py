@@ -18,8 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from kinfolk.algorithms.pull import PULLS
@@ -29,11 +27,9 @@ from kinfolk.data.sets.har import har
 from kinfolk.data.sets.mnist import rotated_mnist
 from kinfolk.data.sets.school import school
 from kinfolk.data.sets.synthetic import synthetic_schools
-from kinfolk.engines import resident
 from kinfolk.privacy.levels import PrivacyLevel, Terms, client_level, example_level
-from kinfolk.training.build import as_sweep
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
-from kinfolk.training.prepare import prepare
+from kinfolk.training.sweep import sweep
 
 RESULTS = Path(__file__).parent / "results" / "pull.json"
 EPSILONS = (1.0, 4.0, 0.0)
@@ -107,29 +103,24 @@ def measured(case: Case) -> dict[str, Any]:
     found: dict[str, Any] = {"error": {}}
     for epsilon in EPSILONS:
         phase = Phase("mean_regularized", case.rounds, {"step_size": case.step_size})
-        job = prepare(
-            Experiment(
-                seed=0,
-                seeds=case.seeds,
-                model=case.model,
-                training=Training(case.batch_size, case.epochs),
-                privacy=case.privacy(epsilon or EPSILONS[0]),
-                phases=(phase,),
-            ),
-            data,
+        experiment = Experiment(
+            seed=0,
+            seeds=case.seeds,
+            model=case.model,
+            training=Training(case.batch_size, case.epochs),
+            privacy=case.privacy(epsilon or EPSILONS[0]),
+            phases=(phase,),
         )
-        terms = job.terms if epsilon else without_noise(job.terms)
-        steps = np.asarray(job.clients.steps[0])
+        figure = sweep(experiment, {"strength": case.strengths}, data=data)
+        figure = figure if epsilon else replace(figure, terms=without_noise(figure.terms))
+        steps = np.asarray(figure.clients.steps[0])
         found["local steps"] = [int(steps.min()), int(np.median(steps)), int(steps.max())]
-        keys = jax.vmap(jax.random.key)(jnp.arange(case.seeds, dtype=jnp.uint32))
         own: dict[str, Any] = {}
         for pull in PULLS:
-            points, strengths = len(case.strengths), jnp.array(case.strengths, jnp.float32)
-            swept: Any = replace(as_sweep(job.algorithms[0], points), strength=strengths, pull=pull)
-            states = resident.start_all(job.plan, swept, keys)
-            bounds = (jnp.int32(0), jnp.int32(case.rounds))
-            states = resident.run_rounds(job.plan, swept, as_sweep(terms, points), job.clients, states, *bounds)
-            errors = np.asarray(resident.errors(job.plan, swept, job.tests, states)["error"]).mean(axis=2)
+            algorithms: Any = figure.algorithms
+            pulled = replace(figure, algorithms=replace(algorithms, pull=pull))
+            states = pulled.rounds(pulled.init(range(case.seeds)), 0, case.rounds)
+            errors = np.asarray(pulled.errors(states)["error"]).mean(axis=2)
             own[pull] = {f"{s:g}": round(float(e), 5) for s, e in zip(case.strengths, errors.mean(axis=1), strict=True)}
         found["error"][f"{epsilon:g}" if epsilon else "none"] = own
         print(f"  epsilon {epsilon}: " + json.dumps(own), flush=True)

@@ -14,40 +14,37 @@ import resource
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from kinfolk.accounting import calibrate
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.sets.school import SCALINGS
-from kinfolk.engines import resident
 from kinfolk.privacy.levels import example_level
-from kinfolk.training.build import as_sweep
 from kinfolk.training.experiment import Experiment, Phase, Training
 from kinfolk.training.prepare import Job, prepare
+from kinfolk.training.sweep import sweep_of
 
 STEP_SIZES = {"as_published": 0.01, "bounds": 0.03}
-METHODS: dict[str, list[float | None]] = {
-    "mean_regularized": [0.3, 1.0, 3.0, 10.0],
-    "local": [None],
-    "fedavg": [None],
-    "fine_tune": [None],
-    "ditto": [1.0],
-    "mocha": [0.3],
+METHODS: dict[str, tuple[float, ...]] = {
+    "mean_regularized": (0.3, 1.0, 3.0, 10.0),
+    "local": (),
+    "fedavg": (),
+    "fine_tune": (),
+    "ditto": (1.0,),
+    "mocha": (0.3,),
 }
 QUICK = ("mean_regularized", "local", "fedavg")
 
 
-def job_for(method: str, scaling: str, epsilon: float, rounds: int, seeds: int) -> Job:
+def experiment_for(method: str, scaling: str, epsilon: float, rounds: int, seeds: int) -> Experiment:
     """The authors' setting, with sound sampling and the pull outside the clip."""
     options: dict[str, Any] = {"step_size": STEP_SIZES[scaling]}
     if method == "fine_tune":
         options["shared_rounds"] = rounds // 2
-    experiment = Experiment(
+    return Experiment(
         name="school",
         seed=0,
         seeds=seeds,
@@ -56,36 +53,23 @@ def job_for(method: str, scaling: str, epsilon: float, rounds: int, seeds: int) 
         privacy=example_level(epsilon, 1e-3, clip=1.0, allow_large_delta=True),
         phases=(Phase(method, rounds, options),),
     )
-    return prepare(experiment)
 
 
-def test_error(job: Job, algorithm: Any, states: Any) -> np.ndarray:
-    """Pooled test error per sweep point and seed."""
-    errors = np.asarray(resident.errors(job.plan, algorithm, job.tests, states)["error"])
-    rows = np.concatenate([np.asarray(block.mask).sum(axis=-1) for block in job.tests], axis=1)
-    return (errors * rows).sum(axis=-1) / rows.sum(axis=-1)
-
-
-def train(job: Job, strengths: list[float | None]) -> tuple[np.ndarray, dict[str, float]]:
-    """Test errors of shape (strengths, seeds), and the times of training."""
-    points, rounds = len(strengths), job.experiment.rounds
-    algorithm, terms = as_sweep(job.algorithms[0], points), as_sweep(job.terms, points)
-    if strengths[0] is not None:
-        algorithm = replace(algorithm, strength=jnp.asarray(strengths, jnp.float32))
-    keys = jax.vmap(jax.random.key)(jnp.arange(job.experiment.seeds, dtype=jnp.uint32))
+def train(job: Job, strengths: Sequence[float]) -> tuple[np.ndarray, dict[str, float]]:
+    """Pooled test errors of shape (strengths or 1, seeds), and the times of training."""
+    figure = sweep_of(job, {"strength": strengths} if strengths else {})
     began = time.perf_counter()
-    states = resident.start_all(job.plan, algorithm, keys)
-    inputs = (algorithm, terms, job.clients, states, jnp.int32(0), jnp.int32(rounds))
-    program = resident.run_rounds.lower(job.plan, *inputs).compile()
+    states = figure.init(range(job.experiment.seeds))
+    states = jax.block_until_ready(figure.rounds(states, 0, 0))
     compiled = time.perf_counter()
     cpu = time.process_time()
-    states = jax.block_until_ready(program(*inputs))
+    states = jax.block_until_ready(figure.rounds(states, 0, job.experiment.rounds))
     times = {
         "compile_seconds": compiled - began,
         "wall_seconds": time.perf_counter() - compiled,
         "cpu_seconds": time.process_time() - cpu,
     }
-    return test_error(job, algorithm, states), times
+    return np.asarray(figure.pooled(figure.errors(states)["error"])), times
 
 
 def measure(scaling: str, epsilon: float, rounds: int, seeds: int, methods: Sequence[str] = QUICK) -> dict[str, Any]:
@@ -102,13 +86,13 @@ def measure(scaling: str, epsilon: float, rounds: int, seeds: int, methods: Sequ
     result: dict[str, Any] = {"mse": {}, "mse_by_seed": {}}
     for method in methods:
         strengths = METHODS[method]
-        job = job_for(method, scaling, epsilon, rounds, seeds)
+        job = prepare(experiment_for(method, scaling, epsilon, rounds, seeds))
         if method == "mean_regularized":
-            _, times = train(job, [1.0])
+            _, times = train(job, (1.0,))
             result.update(times)
         errors, _ = train(job, strengths)
-        for strength, row in zip(strengths, errors, strict=True):
-            name = method if strength is None else f"{method} {strength:g}"
+        names = [f"{method} {strength:g}" for strength in strengths] or [method]
+        for name, row in zip(names, errors, strict=True):
             result["mse"][name] = float(row.mean())
             result["mse_by_seed"][name] = row.tolist()
     calibrate.noise_for_budget.noise_multipliers = original

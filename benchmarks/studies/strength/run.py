@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.studies.strength import data as sweep_data
@@ -34,8 +33,9 @@ from kinfolk.algorithms.mean_regularized import MeanRegularized
 from kinfolk.algorithms.mean_regularized_auto import MeanRegularizedAuto
 from kinfolk.data.federation import Federation
 from kinfolk.data.sets.school import school
-from kinfolk.engines import resident
 from kinfolk.engines.layout import lay_out, local_steps
+from kinfolk.engines.loop import Sweep, points
+from kinfolk.engines.resident import Plan
 from kinfolk.models import linear
 from kinfolk.privacy.gates import CHOICE, GRADIENT
 from kinfolk.privacy.levels import Budget, Level, Terms, example_level
@@ -51,19 +51,15 @@ TRIALS, SHAPE = 10, 0.0
 """Tuning by repetition: so many trials on average, logarithmic (the cheapest distribution that dp_accounting has)."""
 
 
-def run(model: Model, algorithm: Any, terms: Terms, laid: Any, keys: jax.Array, rounds: int) -> np.ndarray:
-    """Losses and errors of shape (2, points, seeds, clients); leaves of algorithm and terms have an axis of points."""
+def run(
+    model: Model, algorithms: Sequence[Any], terms: Sequence[Terms], laid: Any, seeds: Sequence[int], rounds: int
+) -> np.ndarray:
+    """Losses and errors of shape (2, points, seeds, clients)."""
     clients, tests, widths, most = laid
-    plan = resident.Plan(model, Level.EXAMPLE, widths, most)
-    states = resident.start_all(plan, algorithm, keys)
-    states = resident.run_rounds(plan, algorithm, terms, clients, states, jnp.int32(0), jnp.int32(rounds))
-    found = resident.errors(plan, algorithm, tests, states)
+    plan = Plan(model, Level.EXAMPLE, widths, most)
+    figure = Sweep(plan, points(algorithms), points(terms), clients, tests)
+    found = figure.errors(figure.rounds(figure.init(seeds), 0, rounds))
     return np.stack([np.asarray(found["loss"]), np.asarray(found["error"])])
-
-
-def stacked(values: Sequence[Any]) -> Any:
-    """Pytrees of numbers as one with a leading axis of points."""
-    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf, jnp.float32) for leaf in leaves]), *values)
 
 
 def compare(
@@ -90,7 +86,6 @@ def compare(
     weights_count = trees.size(jax.eval_shape(model.init, jax.random.key(0)))
     who = Population(federations[0].ids, sizes, batch, weights_count)
     all_terms = [terms_for(level, who, uses) for level in levels]
-    keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
     fixed = [MeanRegularizedAuto(step_size, start=s, learning=0.0, scaling=0.0) for s in GRID]
     algorithms, terms = [], []
     for level, one in zip(levels, all_terms, strict=True):
@@ -99,14 +94,14 @@ def compare(
         if tuned:
             algorithms += fixed
             terms += [tuned_terms(one, level, federations[0].ids, sizes, uses[GRADIENT])] * len(GRID)
-    found = run(model, stacked(algorithms), stacked(terms), laid, keys, rounds)
+    found = run(model, algorithms, terms, laid, seeds, rounds)
     found = found.reshape(2, len(levels), -1, *found.shape[2:]).transpose(1, 2, 0, 3, 4)
     parts = {"auto": found[:, 0], "averaged": found[:, 1 : 1 + len(GRID)]}
     if tuned:
         parts["tuned"] = found[:, 1 + len(GRID) :]
     if last:
-        plain = stacked([MeanRegularized(s, step_size) for _ in levels for s in GRID])
-        ended = run(model, plain, stacked([one for one in all_terms for _ in GRID]), laid, keys, rounds)
+        plain = [MeanRegularized(s, step_size) for _ in levels for s in GRID]
+        ended = run(model, plain, [one for one in all_terms for _ in GRID], laid, seeds, rounds)
         parts["last"] = ended.reshape(2, len(levels), len(GRID), *ended.shape[2:]).transpose(1, 2, 0, 3, 4)
     return parts
 

@@ -27,6 +27,7 @@ from kinfolk.accounting.calibrate import budget_of
 from kinfolk.data.federation import DataError, Federation, from_rows
 from kinfolk.data.registry import load_data
 from kinfolk.engines import resident
+from kinfolk.engines.loop import Sweep
 from kinfolk.limits import LARGEST_NOISE_MULTIPLIER
 from kinfolk.privacy import clipping
 from kinfolk.privacy.gates import CHOICE, GRADIENT, STATISTIC
@@ -228,12 +229,12 @@ def noise_of_a_trial(
 
 def trained(job: Job, algorithm: Algorithm, key: Array) -> tuple[Tree, float]:
     """One trial's personal models, and the mean client's test error."""
-    algorithms = as_sweep(algorithm)
-    states = resident.start_all(job.plan, algorithms, key[None])
-    before, end = uses_of(states), jnp.int32(job.experiment.rounds)
-    states = resident.run_rounds(job.plan, algorithms, as_sweep(job.terms), job.clients, states, jnp.int32(0), end)
-    job.account.require_metered(before, uses_of(states), range(job.experiment.rounds))
-    numbers = resident.errors(job.plan, algorithms, job.tests, states)
+    trial = Sweep(job.plan, as_sweep(algorithm), as_sweep(job.terms), job.clients, job.tests)
+    states = resident.start_all(job.plan, trial.algorithms, key[None])
+    before, rounds = uses_of(states), job.experiment.rounds
+    states = trial.rounds(states, 0, rounds)
+    job.account.require_metered(before, uses_of(states), range(rounds))
+    numbers = trial.errors(states)
     error = summary({name: np.asarray(values)[0] for name, values in numbers.items()}).get("error", math.nan)
     state = resident.one_run(states)
     return jax.vmap(lambda personal: algorithm.model(state.shared, personal))(state.personal), error
