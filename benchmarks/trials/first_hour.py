@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -60,25 +61,26 @@ def run(folder: Path) -> None:
     environment = {**os.environ, "KINFOLK_LEDGERS": str(folder / "ledgers"), "KINFOLK_KEYS": str(folder / "keys")}
     environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
 
-    def step(*words: str) -> None:
+    def step(command: str) -> None:
         start = time.monotonic()
-        program = [sys.executable, "-m", "kinfolk", *words]
+        program = [sys.executable, "-m", "kinfolk", *shlex.split(command)]
         done = subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        print(f"{time.monotonic() - start:6.1f} s  kinfolk {' '.join(words)}", flush=True)
+        print(f"{time.monotonic() - start:6.1f} s  kinfolk {command}", flush=True)
         if done.returncode:
             sys.exit(f"code={done.returncode}\n{done.stdout}{done.stderr}")
 
-    step("schema", *tables, "--target", "disease")
+    files = shlex.join(tables)
+    step(f"schema {files} --target disease")
     schema = folder / "schema.toml"
     schema.write_text(schema.read_text().replace("confirmed = false", "confirmed = true"))  # a person looks at each
-    step("compare", *tables, "--schema", "schema.toml", "--epsilon", "1", "--epsilon", "3")
-    once = ("--disjoint-because", "these patients are in no other table")
-    step("train", *tables, "--schema", "schema.toml", "--name", "heart", "--epsilon", "3", *once)
+    step(f"compare {files} --schema schema.toml --epsilon 1 --epsilon 3")
+    because = "--disjoint-because 'these patients are in no other table'"
+    step(f"train {files} --schema schema.toml --name heart --epsilon 3 {because}")
     newest = max((folder / "runs").glob("*/public"), key=lambda path: path.stat().st_mtime).parent
     place = f"runs/{newest.name}"
-    step("report", place, "--output", "report.html")
-    step("predict", place, tables[0], "--client", HOSPITALS[0], "--output", "risks.csv")
-    step("export", place, "--client", HOSPITALS[0], "--output", "mine")
+    step(f"report {place} --output report.html")
+    step(f"predict {place} {tables[0]} --client {HOSPITALS[0]} --output risks.csv")
+    step(f"export {place} --client {HOSPITALS[0]} --output mine")
     load = os.getloadavg()[0]
     print(f"{time.monotonic() - began:6.1f} s in all, from tables to a report and predictions; load {load:.1f}")
 

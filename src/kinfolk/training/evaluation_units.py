@@ -105,7 +105,8 @@ def question(job: Job, where: Run, epsilon: float, by: str | None = None) -> Que
     )
     rows_or_people = "people, each with the mean of its rows" if data.has_people else "rows"
     words = rows_or_people if by_client else "clients, each with the mean of its rows"
-    return Question(board, units, mask, by_client, own if by_client else None, names, by or "", target, words)
+    public = own if by_client else None
+    return Question(board, units, mask, by_client, public, groups=names, by=by or "", target=target, unit=words)
 
 
 def models_of(job: Job, where: Run) -> tuple[Params, Params | None]:

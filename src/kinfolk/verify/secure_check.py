@@ -54,7 +54,7 @@ def small_world(make: Make, length: int = 16, deviation: float = 1.0) -> tuple[l
     keys = {name: Ed25519PrivateKey.from_private_bytes(name.encode() * 32) for name in NAMES}
     public = {name: key.public_key().public_bytes_raw() for name, key in keys.items()}
     size = deviation * GRID_STEPS
-    terms = Agreement("check", NAMES, tuple(public.values()), SURVIVORS, COLLUDING, length, 1.0, size)
+    terms = Agreement("check", NAMES, tuple(public.values()), SURVIVORS, COLLUDING, length, clip=1.0, deviation=size)
     pins, tapes = Pins(public, SURVIVORS, len(NAMES), COLLUDING, size), {name: Tape(name.encode()) for name in NAMES}
     return [make(terms, name, key, pins, lambda _: None, tapes[name]) for name, key in keys.items()], tapes
 
