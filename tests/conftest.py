@@ -78,9 +78,10 @@ def own_programs() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def own_ledgers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test charges a ledger of the person who runs it."""
+    """No test charges a ledger of the person who runs it, or keeps programs among theirs."""
     monkeypatch.setenv("KINFOLK_LEDGERS", str(tmp_path / "ledgers"))
     monkeypatch.setenv("KINFOLK_KEYS", str(tmp_path / "keys"))
+    monkeypatch.setenv("KINFOLK_CACHE", "")
 
 
 @pytest.fixture

@@ -1,12 +1,11 @@
 """Private multi-task and personalised federated learning.
 
-The names here are the whole public interface; what needs the accounting library is loaded on first use.
+The names here are the whole public interface. Each is loaded on first use: JAX takes longer to import than a command
+needs that only prints something.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level, none
 
 if TYPE_CHECKING:
     from kinfolk.algorithms import REGISTRY
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from kinfolk.engines.loop import Sweep
     from kinfolk.estimators import PersonalizedClassifier, PersonalizedRegressor
     from kinfolk.models import from_functions
+    from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level, none
     from kinfolk.training.experiment import Engine, Experiment, ModelChoice, Phase, Training
     from kinfolk.training.loop import resume, run
     from kinfolk.training.published import evaluate
@@ -41,9 +41,13 @@ _LATE = {
     "PersonalizedClassifier": "kinfolk.estimators",
     "PersonalizedRegressor": "kinfolk.estimators",
     "Phase": "kinfolk.training.experiment",
+    "PrivacyLevel": "kinfolk.privacy.levels",
     "Training": "kinfolk.training.experiment",
+    "client_level": "kinfolk.privacy.levels",
     "evaluate": "kinfolk.training.published",
+    "example_level": "kinfolk.privacy.levels",
     "from_functions": "kinfolk.models",
+    "none": "kinfolk.privacy.levels",
     "recommend": "kinfolk.training.recipes",
     "register_dataset": "kinfolk.data.registry",
     "Simulation": "kinfolk.training.simulate",

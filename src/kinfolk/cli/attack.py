@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from kinfolk import limits
+from kinfolk.cli.kept_programs import keep_programs
 
 ERROR = 1e-4
 """With --all: the probability that any sound claim at all is refuted by chance."""
@@ -55,6 +56,7 @@ def attack(
             limits.checked(option, value)
     if everything == (name is not None):
         raise typer.BadParameter("give the name of one algorithm or mechanism, or --all")
+    keep_programs()
     if everything:
         begin = time.monotonic()
         rows = _attack_all(runs, seed)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from kinfolk.cli.data import in_directory, privacy_level, read_relation, seeds_from, table_choice
+from kinfolk.cli.kept_programs import keep_programs
 from kinfolk.cli.output import (
     ClientColumn,
     DataDir,
@@ -34,7 +35,6 @@ from kinfolk.cli.output import (
 )
 from kinfolk.data.choice import DataChoice
 from kinfolk.toml import ConfigError
-from kinfolk.training.experiment import Experiment
 
 if TYPE_CHECKING:
     from kinfolk.privacy.levels import PrivacyLevel
@@ -85,6 +85,7 @@ def compare(
     from kinfolk.report import write_report
     from kinfolk.report.compare_chart import privacy_utility
     from kinfolk.training import loop, recipes, run_directory
+    from kinfolk.training.experiment import Experiment
 
     if files:
         refuse_unused(context, ("data",), "tables were given, which are the data: leave one of them out", only=True)
@@ -116,6 +117,7 @@ def compare(
         federations = [federation(rows, choice, number) for number in numbers]
         notes = [*rows.notes, *rows.about_one_answer("mean_regularized")]
         tell(notes, as_json)
+    keep_programs()
     found = []
     for name in methods:
         for kind, budget, privacy in levels:
@@ -168,5 +170,5 @@ def error_spread(run: Run) -> float:
     """The standard deviation, over seeds, of the mean client's error; 0 for one seed."""
     if not (run.private / "clients.json").exists():  # nothing was measured
         return 0.0
-    errors = np.array([row["error"] for row in run.clients()])
-    return float(errors.mean(axis=0).std(ddof=1)) if errors.shape[1] > 1 else 0.0
+    of_seeds = [fmean(errors) for errors in zip(*(row["error"] for row in run.clients()), strict=True)]
+    return stdev(of_seeds) if len(of_seeds) > 1 else 0.0

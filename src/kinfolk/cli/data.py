@@ -16,11 +16,11 @@ from rich.table import Table
 from kinfolk import limits
 from kinfolk.cli.output import ClientColumn, Json, Target, console, emit, tell
 from kinfolk.data.choice import DataChoice
-from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.toml import ConfigError
 
 if TYPE_CHECKING:
     from kinfolk.data.tables.encode import Encoded, Tables
+    from kinfolk.privacy.levels import PrivacyLevel
 
 
 def in_directory(choice: DataChoice, directory: Path | None) -> DataChoice:
@@ -93,6 +93,9 @@ def privacy_level(
     cohort: float | None,
     promise: float | None = None,
 ) -> PrivacyLevel:
+    """The level that the options of a command say."""
+    from kinfolk.privacy.levels import Level, PrivacyLevel
+
     if level == "none":
         return PrivacyLevel(Level.NONE, cohort=cohort)
     spend = 3.0 if epsilon is None else epsilon

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from kinfolk.cli.data import in_directory
+from kinfolk.cli.kept_programs import keep_programs
 from kinfolk.cli.output import DataDir, Json, console, emit
 
 
@@ -31,6 +32,7 @@ def evaluate(
     from kinfolk.training import published, run_directory
     from kinfolk.training.inputs import federations_of
 
+    keep_programs()
     given = None
     if data_dir is not None:
         experiment = run_directory.open_run(run).experiment()

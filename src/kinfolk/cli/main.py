@@ -22,6 +22,7 @@ from kinfolk.cli.compare import compare
 from kinfolk.cli.data import schema
 from kinfolk.cli.deploy import deploy
 from kinfolk.cli.evaluate import evaluate
+from kinfolk.cli.kept_programs import keep_programs
 from kinfolk.cli.ledger import ledger_app
 from kinfolk.cli.output import VERSION, Delta, Epsilon, Json, console, emit
 from kinfolk.cli.plan_strength import strength as plan_strength
@@ -147,6 +148,7 @@ def check(
     """Follow data through every method at every level; exit with 1 if anything leaves without a release."""
     from kinfolk.verify.registry_check import check_registry
 
+    keep_programs()
     rows = check_registry(int(limits.checked("features", features)))
     bad = [row for row in rows if row["violations"]]
     if as_json:
@@ -164,11 +166,6 @@ def check(
 
 def main() -> None:
     """Runs the command line; errors a user can cause are one message, without a traceback."""
-    from kinfolk.data.federation import DataError
-    from kinfolk.engines.client_store import StoreError
-    from kinfolk.privacy.release import PrivacyError
-    from kinfolk.training.run_directory import RunError
-
     wants_json = "--json" in sys.argv
     warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
     try:
@@ -177,14 +174,25 @@ def main() -> None:
         if not error.format_message():  # nothing was asked for, and the help is on the screen
             sys.exit(2)
         _fail(error.format_message(), type(error).__name__, wants_json, 2)
-    except (ValueError, DataError, PrivacyError, RunError, StoreError) as error:
-        _fail(str(error), type(error).__name__, wants_json, 1)
     except OSError as error:  # a disk that is full, a folder that may not be read
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}", type(error).__name__, wants_json, 1)
     except (KeyboardInterrupt, typer.Abort):
         _fail("interrupted; go on with `kinfolk train --resume RUN`", "Interrupted", wants_json, 130)
+    except Exception as error:
+        if not isinstance(error, _expected()):
+            raise
+        _fail(str(error), type(error).__name__, wants_json, 1)
     else:
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _expected() -> tuple[type[Exception], ...]:
+    """What a user can cause; named here only when something went wrong, so that `--help` need not wait for JAX."""
+    from kinfolk.engines.client_store import StoreError
+    from kinfolk.privacy.release import PrivacyError
+    from kinfolk.training.run_files import RunError
+
+    return ValueError, PrivacyError, RunError, StoreError
 
 
 def _fail(message: str, kind: str, as_json: bool, code: int) -> None:

@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.table import Table
 
@@ -87,7 +86,7 @@ def strength_plan(
         "advice": _advice(problem.best_error, local, averaging, tuned.best_error),
     }
     centre = min(max(problem.best_strength, 1e-3), 1e3)
-    span = np.geomspace(centre / 1e3, centre * 1e3, 121).tolist()
+    span = [centre * 10 ** (k / 20) for k in range(-60, 61)]
     series = {
         "mean-regularised": [(s, problem.error(s)) for s in span],
         "training alone": [(s, local) for s in (span[0], span[-1])],

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from kinfolk.cli.output import Json, console, emit, tell
@@ -36,6 +35,8 @@ def predict(
 
     Labels get `prediction` and a `probability` (of yes, or of the second label), or one for every label.
     """
+    import numpy as np
+
     from kinfolk.data.tables.encode import differences, encode
     from kinfolk.data.tables.read import as_written, client_ids, polars, read
     from kinfolk.serving.predict_numpy import absent

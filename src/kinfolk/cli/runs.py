@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from kinfolk.cli.kept_programs import keep_programs
 from kinfolk.cli.output import Json, bar, console, emit, private_numbers, result_row, show_results, spent, tell
 from kinfolk.toml import ConfigError
 
@@ -101,6 +102,7 @@ def resume(path: RunPath, as_json: Json = False) -> None:
     """Go on with a run that was stopped. A simulation continues bit for bit, a release draws fresh noise."""
     from kinfolk.training import loop, run_directory
 
+    keep_programs()
     experiment = run_directory.open_run(path).experiment()
     with bar(as_json, experiment.name, experiment.seed is not None) as progress:
         run = loop.resume(path, progress=progress)

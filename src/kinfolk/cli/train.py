@@ -10,6 +10,7 @@ import typer
 
 from kinfolk.cli.data import in_directory, privacy_level, read_relation, seeds_from, table_choice
 from kinfolk.cli.evaluate import show
+from kinfolk.cli.kept_programs import keep_programs
 from kinfolk.cli.output import (
     ClientColumn,
     DataDir,
@@ -34,7 +35,6 @@ from kinfolk.cli.output import (
 )
 from kinfolk.data.choice import DataChoice
 from kinfolk.toml import ConfigError
-from kinfolk.training.experiment import Experiment, load
 
 
 def train(
@@ -105,8 +105,10 @@ def train(
     `kinfolk train --seed 0` on the built-in data; `kinfolk train experiment.toml` runs a file.
     """
     from kinfolk.training import loop, published, recipes, run_directory
+    from kinfolk.training.experiment import Experiment, load
     from kinfolk.training.inputs import federations_of
 
+    keep_programs()
     if resume is not None:
         experiment = run_directory.open_run(resume).experiment()
         moved = in_directory(experiment.data, data_dir)

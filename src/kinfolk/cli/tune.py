@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from kinfolk.cli.kept_programs import keep_programs
 from kinfolk.cli.output import DataName
 
 
@@ -38,6 +39,7 @@ def tune(
     from kinfolk.training.tune import Tuning
     from kinfolk.training.tune import tune as run
 
+    keep_programs()
     settings = Tuning(dict(map(_values, option)), trials, distribution, bound)
     experiment = Experiment(
         name="tune",
