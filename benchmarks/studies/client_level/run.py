@@ -25,7 +25,7 @@ import numpy as np
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.sets.download import load_arrays
 from kinfolk.data.sets.femnist import femnist
-from kinfolk.data.sets.school import CHECKSUM, HOME, from_matlab
+from kinfolk.data.sets.school import SOURCE
 from kinfolk.data.sets.school import school as school_data
 from kinfolk.engines.loop import Sweep
 from kinfolk.engines.resident import State
@@ -79,7 +79,7 @@ def after(figure: Sweep, states: State, method: str, **options: Any) -> np.ndarr
 
 def school_graph() -> np.ndarray:
     """A public relation: schools with the same school-level columns (21 to 26) belong together."""
-    arrays = load_arrays("school", [HOME], from_matlab, CHECKSUM)
+    arrays = load_arrays(SOURCE)
     ids = school_data().ids
     kind = np.array([arrays["x"][arrays["client"] == int(name)][0, 21:27] for name in ids])
     _, group = np.unique(kind, axis=0, return_inverse=True)

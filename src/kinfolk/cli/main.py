@@ -20,6 +20,7 @@ from kinfolk.cli.app import app as pages
 from kinfolk.cli.attack import attack
 from kinfolk.cli.compare import compare
 from kinfolk.cli.data import schema
+from kinfolk.cli.datasets import data_app
 from kinfolk.cli.deploy import deploy
 from kinfolk.cli.evaluate import evaluate
 from kinfolk.cli.kept_programs import keep_programs
@@ -44,6 +45,7 @@ app.command()(train)
 app.command()(compare)
 app.command()(evaluate)
 app.command()(schema)
+app.add_typer(data_app, name="data")
 app.command()(predict)
 app.command()(export)
 app.add_typer(ledger_app, name="ledger")

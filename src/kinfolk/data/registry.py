@@ -10,11 +10,7 @@ from importlib import import_module
 
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import DataError, Federation, pooled
-from kinfolk.data.sets.femnist import femnist
-from kinfolk.data.sets.har import har
-from kinfolk.data.sets.mnist import rotated_mnist
-from kinfolk.data.sets.school import school
-from kinfolk.data.sets.synthetic import synthetic_schools
+from kinfolk.data.sets.catalogue import BUILT_IN
 from kinfolk.data.tables.encode import load_tables
 
 Load = Callable[..., Federation]
@@ -22,13 +18,6 @@ Load = Callable[..., Federation]
 OPTIONS = ("seed", "test_fraction", "scaling", "directory")
 """What a function that loads data may ask for, by the names of its parameters."""
 
-_BUILT_IN: dict[str, Load] = {
-    "synthetic_schools": synthetic_schools,
-    "school": school,
-    "rotated_mnist": rotated_mnist,
-    "femnist": femnist,
-    "har": har,
-}
 _REGISTERED: dict[str, Load] = {}
 
 
@@ -45,8 +34,8 @@ def register_dataset(name: str, load: Load) -> None:
         raise DataError(
             f"name={name!r} must be a word without a colon: 'package.module:function' needs no registration"
         )
-    if name in _BUILT_IN or name in _REGISTERED:
-        kind = "built in" if name in _BUILT_IN else "registered already"
+    if name in BUILT_IN or name in _REGISTERED:
+        kind = "built in" if name in BUILT_IN else "registered already"
         raise DataError(f"name={name!r} is {kind}: choose another, or give the federation itself, run(..., data=)")
     _wanted(name, load)
     _REGISTERED[name] = load
@@ -93,10 +82,10 @@ def _function(name: str) -> Load:
     """The function that loads the data of this name."""
     if ":" in name:
         return _imported(name)
-    if name in _BUILT_IN or name in _REGISTERED:
-        return _BUILT_IN.get(name) or _REGISTERED[name]
+    if name in BUILT_IN or name in _REGISTERED:
+        return BUILT_IN[name].load if name in BUILT_IN else _REGISTERED[name]
     raise DataError(
-        f"data={name!r} is not one of {sorted({*_BUILT_IN, *_REGISTERED})}: register_dataset it in this process, "
+        f"data={name!r} is not one of {sorted({*BUILT_IN, *_REGISTERED})}: register_dataset it in this process, "
         "name a function as 'package.module:function', or give the federation itself, as data= of run or resume"
     )
 

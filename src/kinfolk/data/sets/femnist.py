@@ -1,19 +1,83 @@
 """FEMNIST: hand-written digits and letters by writer (LEAF, Caldas et al., 2018), 62 classes.
 
-Read from `femnist.npz` (arrays `x`, `y`, `client`, `is_test`) in KINFOLK_DATA: LEAF's own scripts make the images, so
-there is nothing to download that is ready to use.
+Downloaded in TensorFlow Federated's form (3400 writers), or converted from the JSON files that LEAF's scripts write.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 
 from kinfolk.data.federation import DataError, Federation, padded
-from kinfolk.data.sets.download import load_arrays
+from kinfolk.data.sets.download import Arrays, File, Source, load_arrays
+from kinfolk.data.sets.leaf import json_files, users
+from kinfolk.data.sets.tf_example import clients_of, rows, unpacked
 
-HOME = "https://github.com/TalwalkarLab/leaf"
 FEWEST = 20
 """Writers with fewer images are left out."""
+
+
+def from_files(files: Sequence[Path]) -> Arrays:
+    """From LEAF's JSON files (or a folder of them), or from TensorFlow Federated's SQLite file, packed or not."""
+    if json_files(files):
+        return _from_leaf(files)
+    if len(files) != 1:
+        raise DataError(f"{len(files)} files are neither LEAF's JSON nor one SQLite file: give all of LEAF's, or that")
+    with unpacked(files[0]) as path:
+        return _from_tff(path)
+
+
+def _from_leaf(files: Sequence[Path]) -> Arrays:
+    names: dict[str, int] = {}
+    parts = []
+    for name, test, x, y in users(files):
+        images = np.rint(255 * np.asarray(x, np.float32)).astype(np.uint8).reshape(-1, 28, 28)
+        parts.append((names.setdefault(name, len(names)), test, images, y))
+    return _joined(parts, list(names))
+
+
+def _from_tff(path: Path) -> Arrays:
+    parts, names = [], clients_of(path, "all_train")
+    place = {name: number for number, name in enumerate(names)}
+    for test, split in enumerate(("all_train", "all_test")):
+        for name, row in rows(path, split, names):
+            image = np.rint(255 * np.asarray(row["pixels"], np.float32)).astype(np.uint8).reshape(1, 28, 28)
+            parts.append((place[name], bool(test), image, [int(row["label"][0])]))
+    return _joined(parts, names)
+
+
+def _joined(parts: list[tuple[int, bool, np.ndarray, list]], names: list[str]) -> Arrays:
+    if not parts:
+        raise DataError("no writer was found: give files that have some")
+    client = np.concatenate([np.full(len(y), number, np.int32) for number, _, _, y in parts])
+    order = np.argsort(client, kind="stable")
+    return {
+        "x": np.concatenate([x for _, _, x, _ in parts])[order],
+        "y": np.concatenate([np.asarray(y, np.uint8) for _, _, _, y in parts])[order],
+        "client": client[order],
+        "is_test": np.concatenate([np.full(len(y), test) for _, test, _, y in parts])[order],
+        "client_name": np.array(names),
+    }
+
+
+SOURCE = Source(
+    name="femnist",
+    title="hand-written digits and letters (62); 3400 writers",
+    home="https://github.com/TalwalkarLab/leaf",
+    licence="NIST Special Database 19, free use; LEAF is BSD-2",
+    files=(
+        File(
+            "emnist_all.sqlite.lzma",
+            "https://storage.googleapis.com/tff-datasets-public/emnist_all.sqlite.lzma",
+            "sha256:c3aaf91b4cf4e69d53d81627ad119eccdc878ff906f68e66063ff10f67faad48",
+        ),
+    ),
+    convert=from_files,
+    by_hand="make it with LEAF (data/femnist/preprocess.sh -s niid --sf 0.05 -k 0 -t sample) and give its folders "
+    "train and test, or fetch emnist_all.sqlite.lzma of TensorFlow Federated",
+)
 
 
 def femnist(
@@ -23,7 +87,7 @@ def femnist(
 
     `writers`: only so many, picked by `seed`; `most_images`: at most so many training images of each.
     """
-    arrays = load_arrays("femnist", [], _unavailable, "", directory)
+    arrays = load_arrays(SOURCE, directory)
     x, y, client, test = (arrays[name] for name in ("x", "y", "client", "is_test"))
     x = (255 - x.astype(np.float32))[..., None] / 255
     generator = np.random.default_rng(seed)
@@ -43,11 +107,4 @@ def femnist(
         "classes",
         62,
         "pixels divided by 255",
-    )
-
-
-def _unavailable(*_: bytes) -> dict[str, np.ndarray]:
-    raise DataError(
-        f"FEMNIST has no ready-made home: make it with LEAF ({HOME}), save arrays x, y, client and is_test as "
-        "femnist.npz, and set KINFOLK_DATA to its directory"
     )

@@ -7,25 +7,41 @@ Read from `mnist.npz` (arrays `x`, `y`; 60 000 training rows first) in KINFOLK_D
 from __future__ import annotations
 
 import gzip
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from kinfolk.data.federation import ClientData, DataError, Federation
-from kinfolk.data.sets.download import Arrays, load_arrays
+from kinfolk.data.partition import masked, patches, turned
+from kinfolk.data.sets.download import Arrays, File, Source, load_arrays
 
-HOME = "https://storage.googleapis.com/cvdf-datasets/mnist/"
-FILES = [
-    f"{HOME}{part}.gz"
-    for part in (
-        "train-images-idx3-ubyte",
-        "train-labels-idx1-ubyte",
-        "t10k-images-idx3-ubyte",
-        "t10k-labels-idx1-ubyte",
-    )
-]
-CHECKSUM = "895b8c38a8cf3b7db546c48bb7c436ec021f3f9864578a9c3a5e80b5624487ed"
 TRAIN = 60000
-PATCH = 2
+
+
+def from_idx(files: Sequence[Path]) -> Arrays:
+    """Images and labels of the four published files, training rows first."""
+    raw = [gzip.decompress(path.read_bytes()) for path in files]
+    x = np.concatenate([np.frombuffer(raw[n], np.uint8, offset=16).reshape(-1, 28, 28) for n in (0, 2)])
+    y = np.concatenate([np.frombuffer(raw[n], np.uint8, offset=8) for n in (1, 3)])
+    return {"x": x, "y": y, "client": np.zeros(len(y), np.int32)}
+
+
+PARTS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+SOURCE = Source(
+    name="mnist",
+    title="70 000 hand-written digits; silos are made, rotated and masked",
+    home="https://storage.googleapis.com/cvdf-datasets/mnist/",
+    licence="commonly given as CC BY-SA 3.0",
+    files=tuple(
+        File(f"{part}-ubyte.gz", f"https://storage.googleapis.com/cvdf-datasets/mnist/{part}-ubyte.gz")
+        for part in PARTS
+    ),
+    convert=from_idx,
+    checksum="895b8c38a8cf3b7db546c48bb7c436ec021f3f9864578a9c3a5e80b5624487ed",
+    by_hand="fetch the four files from there or from https://ossci-datasets.s3.amazonaws.com/mnist/, in the order "
+    + ", ".join(f"{part}-ubyte.gz" for part in PARTS),
+)
 
 
 def rotated_mnist(
@@ -42,7 +58,7 @@ def rotated_mnist(
 
     `masks`: how many 2x2 patches of every image a silo paints white, at places of its own.
     """
-    arrays = load_arrays("mnist", FILES, from_idx, CHECKSUM, directory)
+    arrays = load_arrays(SOURCE, directory)
     x, test_x = arrays["x"][:TRAIN], arrays["x"][TRAIN:]
     y, test_y = arrays["y"][:TRAIN], arrays["y"][TRAIN:]
     generator = np.random.default_rng(seed)
@@ -51,29 +67,14 @@ def rotated_mnist(
     train, test = generator.permutation(len(y)), generator.permutation(len(test_y))
     parts = []
     for k in range(silos):
-        covered = _covered(masks, generator)
+        covered = patches((28, 28), masks, generator)
         for images, labels, order, count in ((x, y, train, train_rows), (test_x, test_y, test, test_rows)):
             own = order[k * count : (k + 1) * count]
-            turned = np.rot90(images[own], k % rotations, axes=(1, 2)).astype(np.float32) / 255
-            parts.append((np.where(covered, np.float32(1), turned)[..., None], labels[own].astype(np.int32)))
+            rows = masked(turned(images[own], k % rotations).astype(np.float32) / 255, covered)
+            parts.append((rows[..., None], labels[own].astype(np.int32)))
     train_part, test_part = (
         ClientData(np.stack([p[0] for p in half]), np.stack([p[1] for p in half]), np.full(silos, len(half[0][1])))
         for half in (parts[::2], parts[1::2])
     )
     ids = tuple(f"silo-{k:02d}" for k in range(silos))
     return Federation(f"rotated_mnist_{masks}", ids, train_part, test_part, "classes", 10, "pixels divided by 255")
-
-
-def _covered(masks: int, generator: np.random.Generator) -> np.ndarray:
-    """Which pixels a silo paints white."""
-    tiles = np.zeros(14 * 14, bool)
-    tiles[generator.permutation(14 * 14)[:masks]] = True
-    return np.kron(tiles.reshape(14, 14), np.ones((PATCH, PATCH), bool))
-
-
-def from_idx(*files: bytes) -> Arrays:
-    """Images and labels of the four published files, training rows first."""
-    raw = [gzip.decompress(content) for content in files]
-    x = np.concatenate([np.frombuffer(raw[n], np.uint8, offset=16).reshape(-1, 28, 28) for n in (0, 2)])
-    y = np.concatenate([np.frombuffer(raw[n], np.uint8, offset=8) for n in (1, 3)])
-    return {"x": x, "y": y, "client": np.zeros(len(y), np.int32)}

@@ -1,0 +1,347 @@
+"""Every built-in set, from small files in the form in which it is published, to a federation."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import lzma
+import sqlite3
+import struct
+import tarfile
+import zipfile
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from kinfolk.data.federation import DataError
+from kinfolk.data.sets import celeba, cifar, femnist, har, mnist, patients, silos, stackoverflow, wisdm
+from kinfolk.data.sets.catalogue import BUILT_IN
+from kinfolk.data.sets.download import obtain
+from kinfolk.data.sets.tf_example import read_example
+
+GENERATOR = np.random.default_rng(0)
+
+
+def varint(value: int) -> bytes:
+    out = b""
+    while value > 127:
+        out, value = out + bytes([value & 127 | 128]), value >> 7
+    return out + bytes([value])
+
+
+def field(number: int, content: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def example(**features: bytes | list[float] | int) -> bytes:
+    """A serialised tf.train.Example, as TensorFlow writes it."""
+    entries = b""
+    for name, value in features.items():
+        if isinstance(value, bytes):
+            feature = field(1, field(1, value))
+        elif isinstance(value, int):
+            feature = field(3, field(1, varint(value % 2**64)))
+        else:
+            feature = field(2, field(1, struct.pack(f"<{len(value)}f", *value)))
+        entries += field(1, field(1, name.encode()) + field(2, feature))
+    return field(1, entries)
+
+
+def tff_database(path: Path, rows: Mapping[tuple[str, str], list[bytes]]) -> Path:
+    """An SQLite file of TensorFlow Federated: examples by client and split."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE examples (split_name TEXT, client_id TEXT, serialized_example_proto BLOB)")
+        database.execute("CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, num_examples INTEGER)")
+        for (split, client), messages in rows.items():
+            database.execute("INSERT INTO client_metadata VALUES (?, ?, ?)", (client, split, len(messages)))
+            database.executemany(
+                "INSERT INTO examples VALUES (?, ?, ?)", [(split, client, message) for message in messages]
+            )
+        database.commit()
+    return path
+
+
+def archive(path: Path, members: Mapping[str, bytes], mode: str) -> Path:
+    with tarfile.open(path, mode) as packed:  # type: ignore[call-overload]
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            packed.addfile(entry, io.BytesIO(content))
+    return path
+
+
+def test_messages_of_tensorflow_are_read_and_broken_ones_refused() -> None:
+    found = read_example(example(a=b"words", b=[0.5, -2.0], c=-3))
+    assert found["a"] == [b"words"]
+    assert np.asarray(found["b"]).tolist() == [0.5, -2.0]
+    assert np.asarray(found["c"]).tolist() == [-3]
+    with pytest.raises(ValueError, match="ends in the middle"):
+        read_example(example(a=b"words")[:-2])
+
+
+@pytest.mark.parametrize(("name", "inside"), [("vehicle", "data/vehicle/vehicle.mat"), ("gleam", "gleam/gleam.mat")])
+def test_silos_come_from_cells_of_matlab_alone_or_in_the_bundle(name: str, inside: str, tmp_path: Path) -> None:
+    shape = (3, 1) if name == "vehicle" else (1, 3)
+    x, y = np.empty(shape, object), np.empty(shape, object)
+    for k, size in enumerate((12, 8, 10)):
+        x.ravel()[k] = GENERATOR.normal(3.0, 2.0, size=(size, 5))
+        y.ravel()[k] = np.where(np.arange(size) % 2, 1, -1)[:, None]
+    savemat(tmp_path / f"{name}.mat", {"X": x, "Y": y})
+    with zipfile.ZipFile(tmp_path / "bundle.zip", "w") as packed:
+        packed.write(tmp_path / f"{name}.mat", inside)
+        packed.writestr("__MACOSX/" + inside, b"")
+    entry = BUILT_IN[name]
+    assert entry.source is not None
+    alone, bundle = (obtain(entry.source, tmp_path, [tmp_path / n])[0] for n in (f"{name}.mat", "bundle.zip"))
+    np.testing.assert_array_equal(alone["x"], bundle["x"])
+    data = entry.load(directory=str(tmp_path), test_fraction=0.25)
+    assert (data.name, data.train.sizes.tolist(), data.outcome) == (name, [6, 7, 9], "binary")
+    assert np.abs(data.train.x[0, :6].mean(axis=0)).max() < 1e-5
+    assert not data.scaling_is_private
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as packed:
+        packed.writestr("school.mat", b"")
+    with pytest.raises(DataError, match=f"has no {name}.mat"):
+        obtain(entry.source, tmp_path, [tmp_path / "other.zip"])
+
+
+def test_the_part_of_vehicle_is_called_so(tmp_path: Path) -> None:
+    rows = {"x": np.ones((8, 2), np.float32), "y": np.tile([0, 1], 4), "client": np.repeat([0, 1], 4)}
+    np.savez(tmp_path / "vehicle_ditto_train.npz", **rows)  # type: ignore[arg-type]
+    assert silos.vehicle(directory=str(tmp_path)).name == "vehicle_part"
+
+
+def test_femnist_comes_from_leaf_and_from_tensorflow_federated(tmp_path: Path) -> None:
+    images = GENERATOR.integers(0, 256, size=(44, 784))
+    grey = (images / 255).tolist()
+    for half, own in (("train", slice(0, 36)), ("test", slice(36, 44))):
+        (tmp_path / half).mkdir()
+        numbers = list(range(44))[own]
+        content = {
+            user: {"x": [grey[n] for n in numbers if n % 2 == k], "y": [n % 62 for n in numbers if n % 2 == k]}
+            for k, user in enumerate(("f1", "f2"))
+        }
+        counts = [len(content[user]["y"]) for user in content]
+        written = {"users": list(content), "num_samples": counts, "user_data": content}
+        (tmp_path / half / "all_data_0.json").write_text(json.dumps(written))
+    messages: dict[tuple[str, str], list[bytes]] = {}
+    for n in range(44):
+        split = "all_train" if n < 36 else "all_test"
+        messages.setdefault((split, f"f{n % 2 + 1}"), []).append(example(pixels=grey[n], label=n % 62))
+    database = tff_database(tmp_path / "emnist_all.sqlite", messages)
+    packed = tmp_path / "emnist_all.sqlite.lzma"
+    packed.write_bytes(lzma.compress(database.read_bytes(), preset=0))
+    leaf, plain, small = (
+        femnist.from_files(files) for files in ([tmp_path / "train", tmp_path / "test"], [database], [packed])
+    )
+    for name in ("x", "y", "client", "is_test", "client_name"):
+        np.testing.assert_array_equal(leaf[name], plain[name])
+        np.testing.assert_array_equal(leaf[name], small[name])
+    np.testing.assert_array_equal(leaf["x"][:18], images[0:36:2].reshape(-1, 28, 28))
+    np.savez(tmp_path / "femnist.npz", **leaf)  # type: ignore[arg-type]
+    data = femnist.femnist(directory=str(tmp_path))
+    assert (data.train.sizes.tolist(), data.test.sizes.tolist(), data.classes) == ([18, 18], [4, 4], 62)
+    with pytest.raises(DataError, match="neither LEAF's JSON nor one SQLite file"):
+        femnist.from_files([database, packed])
+
+
+def test_celeba_comes_from_leafs_lists_and_from_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{n:06d}.jpg" for n in range(1, 13)]
+    (tmp_path / "img_align_celeba").mkdir()
+    for n, name in enumerate(names):
+        (tmp_path / "img_align_celeba" / name).write_bytes(bytes([n]))
+    with zipfile.ZipFile(tmp_path / "img_align_celeba.zip", "w") as packed:
+        for name in names:
+            packed.write(tmp_path / "img_align_celeba" / name, f"img_align_celeba/{name}")
+    owners = ["7"] * 5 + ["9"] * 5 + ["8"] * 2  # the last has too few
+    smiles = [n % 2 for n in range(12)]
+    identity = "\n".join(f"{name} {owner}" for name, owner in zip(names, owners, strict=True))
+    (tmp_path / "identity_CelebA.txt").write_text(identity + "\n")
+    lines = [f"{name} -1 {1 if smile else -1}" for name, smile in zip(names, smiles, strict=True)]
+    (tmp_path / "list_attr_celeba.txt").write_text("\n".join(["12", "Young Smiling", *lines]) + "\n")
+    for half, own in (("train", range(8)), ("test", range(8, 10))):
+        users = sorted({owners[n] for n in own})
+        of = {user: [n for n in own if owners[n] == user] for user in users}
+        data = {user: {"x": [names[n] for n in of[user]], "y": [smiles[n] for n in of[user]]} for user in users}
+        content = {"users": users, "num_samples": [len(of[user]) for user in users], "user_data": data}
+        (tmp_path / half).mkdir()
+        (tmp_path / half / f"{half}.json").write_text(json.dumps(content))
+    texts = [tmp_path / "identity_CelebA.txt", tmp_path / "list_attr_celeba.txt"]
+    try:
+        import PIL  # noqa: F401  # type: ignore[import-not-found]
+    except ImportError:
+        with pytest.raises(DataError, match="pip install pillow"):
+            celeba.from_files([tmp_path / "img_align_celeba", *texts])
+    monkeypatch.setattr(celeba, "_pixels", lambda content: np.full((2, 2, 3), content[0], np.uint8))
+    own = celeba.from_files([tmp_path / "img_align_celeba.zip", *texts])
+    leaf = celeba.from_files([tmp_path / "train", tmp_path / "test", tmp_path / "img_align_celeba"])
+    for name in ("x", "y", "client"):
+        np.testing.assert_array_equal(own[name], leaf[name])
+    assert own["x"][:, 0, 0, 0].tolist() == list(range(10))
+    assert own["client_name"].tolist() == ["7", "9"]
+    assert (own["is_test"].sum(), leaf["is_test"].sum()) == (0, 2)
+    np.savez(tmp_path / "celeba.npz", **own)  # type: ignore[arg-type]
+    assert celeba.celeba(directory=str(tmp_path)).train.sizes.tolist() == [4, 4]
+    assert len(celeba.celeba(directory=str(tmp_path), celebrities=1).ids) == 1
+    with pytest.raises(DataError, match=r"identity_CelebA.txt is missing"):
+        celeba.from_files([tmp_path / "img_align_celeba", texts[1]])
+
+
+def test_stackoverflow_is_a_sparse_bag_of_words(tmp_path: Path) -> None:
+    def row(tokens: str, title: str, tags: str) -> bytes:
+        words = {"tokens": tokens, "title": title, "tags": tags, "type": "answer", "creation_date": ""}
+        return example(score=-1, **{key: value.encode() for key, value in words.items()})
+
+    messages = {
+        ("train", "u1"): [row("a b a zzz", "c", "sql|css"), row("b", "b", "nobody"), row("c c", "", "css|git")],
+        ("train", "u2"): [row("b c", "a a", "git")] * 2,
+        ("test", "u1"): [row("a", "a", "css")],
+    }
+    database = tff_database(tmp_path / "stackoverflow.sqlite", messages)
+    words = tmp_path / "stackoverflow.word_count.tar.bz2"
+    archive(words, {"stackoverflow.word_count": b"a 9\nb 5\nc 2\n"}, "w:bz2")
+    tags = tmp_path / "stackoverflow.tag_count"
+    tags.write_text(json.dumps({"git": 1, "css": 8, "sql": 3}))
+    arrays = stackoverflow.from_files([database, words, tags])
+    assert arrays["indices"].tolist() == [0, 1, 2, 2, 0, 1, 2, 0, 1, 2]
+    np.testing.assert_allclose(arrays["x"][:4], [0.4, 0.2, 0.2, 1.0])
+    assert arrays["labels"].tolist() == [0, 1, 0, 2, 2, 2]
+    assert arrays["label_starts"].tolist() == [0, 2, 4, 5, 6]
+    assert arrays["client"].tolist() == [0, 0, 1, 1]
+    assert len(set(stackoverflow.from_files([database, words, tags], users=1)["client"])) == 1
+    np.savez(tmp_path / "stackoverflow.npz", **arrays)  # type: ignore[arg-type]
+    data = stackoverflow.stackoverflow(directory=str(tmp_path), test_fraction=0.0)
+    assert (data.shape, data.classes, data.ids) == ((10_000,), 500, ("user-0000", "user-0001"))
+    assert data.train.y.tolist() == [[0, 0], [2, 2]] or sorted(data.train.y.ravel().tolist()) == [0, 0, 2, 2]
+    with pytest.raises(DataError, match="tag_count is missing"):
+        stackoverflow.from_files([database, words])
+
+
+def test_mnist_comes_from_idx_files(tmp_path: Path) -> None:
+    parts = []
+    for count in (4, 2):
+        images = GENERATOR.integers(0, 256, size=(count, 28, 28), dtype=np.uint8)
+        parts += [struct.pack(">4i", 2051, count, 28, 28) + images.tobytes()]
+        parts += [struct.pack(">2i", 2049, count) + bytes(range(count))]
+    for part, content in zip(mnist.PARTS, parts, strict=True):
+        (tmp_path / f"{part}-ubyte.gz").write_bytes(gzip.compress(content))
+    arrays = mnist.from_idx([tmp_path / f"{part}-ubyte.gz" for part in mnist.PARTS])
+    assert (arrays["x"].shape, arrays["y"].tolist()) == ((6, 28, 28), [0, 1, 2, 3, 0, 1])
+
+
+def test_cifar_comes_from_the_binary_archive_and_silos_have_few_classes(tmp_path: Path) -> None:
+    def batch(rows: int) -> bytes:
+        labels = np.arange(rows, dtype=np.uint8) % 10
+        images = np.repeat(labels, cifar.RECORD - 1).reshape(rows, -1)
+        images[:, 0] = 200  # the first red value
+        return np.concatenate([labels[:, None], images], axis=1).tobytes()
+
+    members = {f"cifar-10-batches-bin/data_batch_{n}.bin": batch(40) for n in (1, 2)}
+    members |= {"cifar-10-batches-bin/test_batch.bin": batch(20), "cifar-10-batches-bin/readme.html": b"-"}
+    packed = archive(tmp_path / "cifar-10-binary.tar.gz", members, "w:gz")
+    arrays = cifar.from_binary([packed])
+    assert (arrays["x"].shape, int(arrays["is_test"].sum())) == ((100, 32, 32, 3), 20)
+    assert arrays["x"][3, 0, 0].tolist() == [200, 3, 3]
+    np.savez(tmp_path / "cifar10.npz", **arrays)  # type: ignore[arg-type]
+    data = cifar.cifar10(directory=str(tmp_path), silos=5, classes=4)
+    for k, size in enumerate(data.train.sizes):
+        assert len(set(data.train.y[k, :size].tolist())) <= 4
+    assert data.train.sizes.sum() == 80
+    assert len(cifar.cifar10(directory=str(tmp_path), silos=2, concentration=5.0).ids) == 2
+    archive(tmp_path / "short.tar.gz", {"data_batch_1.bin": b"x", "test_batch.bin": b"x"}, "w:gz")
+    with pytest.raises(DataError, match="no whole images"):
+        cifar.from_binary([tmp_path / "short.tar.gz"])
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_har_comes_from_the_archive_of_archives(nested: bool, tmp_path: Path) -> None:
+    inner = io.BytesIO()
+    with zipfile.ZipFile(inner, "w") as packed:
+        for half, people in (("train", [1, 1, 2, 2] * 8), ("test", [3] * 12)):
+            values = GENERATOR.normal(size=(len(people), 561))
+            text = "\n".join(" ".join(f"{value: .7e}" for value in row) for row in values)
+            packed.writestr(f"UCI HAR Dataset/{half}/X_{half}.txt", text)
+            labels = "\n".join(str(n % 6 + 1) for n in range(len(people)))
+            packed.writestr(f"UCI HAR Dataset/{half}/y_{half}.txt", labels)
+            packed.writestr(f"UCI HAR Dataset/{half}/subject_{half}.txt", "\n".join(map(str, people)))
+    path = tmp_path / "har.zip"
+    path.write_bytes(inner.getvalue())
+    if nested:
+        with zipfile.ZipFile(path, "w") as outer:
+            outer.writestr("UCI HAR Dataset.zip", inner.getvalue())
+    arrays, kept_in = obtain(har.SOURCE, tmp_path, [path])
+    assert kept_in == tmp_path / "har.npz"
+    assert arrays["client"].tolist() == [0] * 16 + [1] * 16 + [2] * 12
+    assert arrays["is_test_official"].sum() == 12
+    data = har.har(directory=str(tmp_path))
+    assert (len(data.ids), data.shape, data.classes) == (3, (561,), 6)
+    assert int(data.train.sizes.sum() + data.test.sizes.sum()) == 44
+
+
+def test_hospitals_come_from_their_files_with_or_without_names(tmp_path: Path) -> None:
+    patient = "63.0,1.0,1.0,145.0,{},1.0,2.0,150.0,0.0,2.3,3.0,{},6.0,{}"
+    for k, name in enumerate(patients.HOSPITALS):
+        lines = [patient.format(233 if n % 2 else 0, "?" if n else "0.0", n % 5) for n in range(5 + k)]
+        names = [",".join([*patients.HEART_COLUMNS, "num"])] if k == 0 else []
+        (tmp_path / f"processed.{name}.data").write_text("\n".join([*names, *lines]) + "\n")
+    files = [tmp_path / file.name for file in patients.HEART.files]
+    arrays, _ = obtain(patients.HEART, tmp_path, files)
+    assert np.bincount(arrays["client"]).tolist() == [5, 6, 7, 8]
+    assert np.isnan(arrays["x"]).sum() == 4 + 5 + 6 + 7
+    data = patients.heart_disease(directory=str(tmp_path))
+    assert data.ids == patients.HOSPITALS
+    assert data.shape == (13 + 10,)
+    assert np.isfinite(data.train.x).all()
+    assert set(np.unique(data.train.y)) == {0, 1}
+    files[0].rename(tmp_path / "mine.data")
+    with pytest.raises(DataError, match="none of the hospitals"):
+        patients.heart_from_files([tmp_path / "mine.data"])
+
+
+def test_breast_cancer_comes_from_two_tables(tmp_path: Path) -> None:
+    names = ["pid", "age_at_index", *(f"f{n}" for n in range(38)), "E", "T"]
+    lines = [[f"P{n}", "60", *["1"] * 38, str(float(n % 2)), str(100.0 * n)] for n in range(30)]
+    (tmp_path / "brca.csv").write_text("\n".join(",".join(line) for line in [names, *lines]) + "\n")
+    folds = [f"P{n},{half},{half}_{n % 3}" for n in range(29) for half in ["test" if n % 4 == 0 else "train"]]
+    (tmp_path / "train_test_split.csv").write_text("\n".join(["pid,fold,fold2", *folds]) + "\n")
+    arrays, _ = obtain(patients.BRCA, tmp_path, [tmp_path / "train_test_split.csv", tmp_path / "brca.csv"])
+    assert (arrays["x"].shape, int(arrays["event"].sum()), int(arrays["is_test"].sum())) == ((29, 39), 14, 8)
+    data = patients.tcga_brca(directory=str(tmp_path), years=2.0)
+    assert data.ids == ("Northeast", "South", "West") or set(data.ids) == {"Northeast", "South", "West"}
+    known = [n for n in range(29) if 100 * n > 730.5 or n % 2]
+    assert int(data.train.sizes.sum() + data.test.sizes.sum()) == len(known)
+    with pytest.raises(DataError, match="both needed"):
+        patients.brca_from_files([tmp_path / "brca.csv"])
+
+
+def test_parkinsons_comes_from_its_table(tmp_path: Path) -> None:
+    names = ["subject#", "age", "sex", "test_time", "motor_UPDRS", "total_UPDRS", *list(patients.VOICE)[3:]]
+    lines = [[str(n % 2 + 1), "60", "1", str(n), "20", str(17.6 * (n % 2 + 1)), *["0.01"] * 16] for n in range(20)]
+    (tmp_path / "parkinsons_updrs.data").write_text("\n".join(",".join(line) for line in [names, *lines]))
+    obtain(patients.PARKINSONS, tmp_path, [tmp_path / "parkinsons_updrs.data"])
+    data = patients.parkinsons(directory=str(tmp_path))
+    assert data.ids == ("patient-00", "patient-01")
+    np.testing.assert_allclose(data.train.y[:, 0], [0.1, 0.2], rtol=1e-5)
+    assert data.train.x[0, 0, 0] == pytest.approx(0.5)
+
+
+def test_wisdm_comes_from_arff_alone_or_in_its_archive(tmp_path: Path) -> None:
+    values = ",".join(["0.1"] * 30 + ["1", "2", "3", "100", "?", "200"] + ["1"] * 7)
+    lines = [f"{n},{33 if n < 6 else 17},{values},{wisdm.ACTIVITIES[n % 6]}" for n in range(12)]
+    text = "\n".join(["@relation person_activity", "@data", *lines]) + "\n"
+    (tmp_path / wisdm.ARFF).write_text(text)
+    packed = archive(tmp_path / "w.tar.gz", {f"WISDM_ar_v1.1/{wisdm.ARFF}": text.encode()}, "w:gz")
+    alone, together = wisdm.from_arff([tmp_path / wisdm.ARFF]), wisdm.from_arff([packed])
+    np.testing.assert_array_equal(alone["x"], together["x"])
+    assert alone["client"].tolist() == [1] * 6 + [0] * 6
+    assert alone["y"].tolist() == [0, 1, 2, 3, 4, 5] * 2
+    np.savez(tmp_path / "wisdm.npz", **alone)  # type: ignore[arg-type]
+    data = wisdm.wisdm(directory=str(tmp_path), test_fraction=0.5)
+    assert data.train.x[0, 0, 34] == 0.5
+    (tmp_path / "short.arff").write_text("1,2,3,Walking\n")
+    with pytest.raises(DataError, match="a row of 4 values"):
+        wisdm.from_arff([tmp_path / "short.arff"])
