@@ -71,6 +71,15 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "verify.round_check": ("RoundCheck", "check_round"),
         "verify.registry_check": (),
     },
+    "Theory": {
+        "theory.mean_estimation": ("Problem",),
+        "theory.client_level": (),
+        "theory.increments": (),
+        "theory.convergence": (),
+        "theory.proximal": (),
+        "theory.covariance_rates": (),
+        "theory.covariance_noise": (),
+    },
 }
 """The modules a researcher uses, by what for; of some only these names, as the others serve the program itself."""
 

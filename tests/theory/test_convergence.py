@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kinfolk.theory.convergence import Descent, noise_on_mean
+from kinfolk.theory.client_level import noise_on_mean
+from kinfolk.theory.convergence import Descent
 
 CLIENTS, DIMENSIONS, ROUNDS = 12, 6, 60
 GENERATOR = np.random.default_rng(0)

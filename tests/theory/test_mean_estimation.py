@@ -67,6 +67,39 @@ def test_the_posterior_is_where_the_truth_lies() -> None:
         problem.posterior(estimates[:, :4])
 
 
+def test_lemmas_are_given_the_estimates_and_not_the_examples() -> None:
+    """Given the examples the noise says nothing; given the estimates the error differs, and lemma 6.7 is its mean."""
+    problem, generator = replace(TABLE, clients=5, tau=0.05), np.random.default_rng(4)
+    truth = 0.3 + problem.tau * generator.normal(size=(40_000, 5))
+    means = truth + problem.sigma / math.sqrt(problem.examples) * generator.normal(size=truth.shape)
+    estimates = means + problem.noise / problem.examples * generator.normal(size=truth.shape)
+    given_examples, variance = replace(problem, noise=0.0).posterior(means)
+    assert np.mean((truth - given_examples) ** 2) == pytest.approx(variance, rel=0.02)
+    assert variance < 0.5 * problem.best_error, "lemma 6.2 as printed has the latter"
+    left = (truth - given_examples).ravel()
+    assert abs(np.corrcoef(left, (estimates - means).ravel())[0, 1]) < 0.01
+    for strength in (0.0, 0.7, math.inf):
+        given = problem.error_given(estimates, strength)
+        assert given.mean() == pytest.approx(problem.error(strength), rel=0.02)
+    off = np.abs(estimates[:, 0] - estimates.mean(axis=1))
+    far = off > np.quantile(off, 0.9)
+    error = (mean_estimation.regularised(estimates, math.inf) - truth)[far, 0] ** 2
+    assert error.mean() == pytest.approx(problem.error_given(estimates, math.inf)[far, 0].mean(), rel=0.06)
+    assert error.mean() > 1.2 * problem.error(math.inf)
+
+
+def test_what_the_paper_says_about_both_ends() -> None:
+    """One valley in the strength; the smaller of both gains is largest where v = tau^2; privacy costs up to K less."""
+    errors = [TABLE.error(s) for s in np.geomspace(1e-3, 1e3, 200)]
+    turns = np.diff(np.sign(np.diff(errors)))
+    assert np.count_nonzero(turns) == 1
+    noises = np.linspace(0.0, 60.0, 601)
+    gains = [min(p.gain_over_local, p.gain_over_averaging) for p in (replace(TABLE, noise=z) for z in noises)]
+    best = replace(TABLE, noise=float(noises[int(np.argmax(gains))]))
+    assert best.variance == pytest.approx(best.tau**2, rel=0.02)
+    assert TABLE.cost_of_privacy(0.0) / TABLE.cost_of_privacy(math.inf) == pytest.approx(TABLE.clients)
+
+
 def test_edges() -> None:
     assert mean_estimation.Problem(3, 10, 0.0, 0.1).posterior(np.arange(3.0))[1] == 0
     assert mean_estimation.Problem(1, 10, 0.4, 0.1).posterior(np.ones(1))[1] == pytest.approx(0.016)

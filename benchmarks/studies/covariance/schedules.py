@@ -1,4 +1,4 @@
-"""How a budget is divided over rounds, and the composition formula of the paper for comparison.
+"""How a budget is divided over rounds, and what the paper's composition leaves to each, for comparison.
 
 Gaussian releases with noise multipliers z_t cost what one with `1/z^2 = sum 1/z_t^2` costs, so a budget is divided by
 shares of that sum: `z_t = z / sqrt(share_t)`.
@@ -9,9 +9,9 @@ shares of that sum: `z_t = z / sqrt(share_t)`.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
+
+from kinfolk.theory.covariance_noise import published_epsilon
 
 RULES = ("equal", "growing", "geometric")
 
@@ -20,7 +20,8 @@ def shares(rule: str, rounds: int, *, power: float = 0.0, ratio: float = 1.0) ->
     """Each round's share of `sum 1/z_t^2`.
 
     `growing`: 1/z_t grows like t^power (the paper: 0, or 2/5 when accelerated, for convex losses). `geometric`: like
-    ratio^-t (the paper, for strongly convex losses: ratio = (1 - mu/L)^(2/5), or (1 - sqrt(mu/L))^(1/5) accelerated).
+    ratio^-t (the paper, for strongly convex losses: ratio = (1 - mu/L)^(2/5), or (1 - sqrt(mu/L))^(1/5) accelerated;
+    `kinfolk.theory.covariance_rates.best_ratio`).
     """
     if rule not in RULES:
         raise ValueError(f"rule={rule!r} is not one of {RULES}")
@@ -32,21 +33,6 @@ def shares(rule: str, rounds: int, *, power: float = 0.0, ratio: float = 1.0) ->
 def noise_multipliers(whole: float, share: np.ndarray) -> np.ndarray:
     """Each round's noise multiplier, where one release with the whole budget would need `whole`."""
     return whole / np.sqrt(share)
-
-
-def ratio_for(condition: float, accelerated: bool) -> float:
-    """The paper's geometric ratio for a loss with strong convexity over smoothness `condition`."""
-    return (1 - math.sqrt(condition)) ** 0.2 if accelerated else (1 - condition) ** 0.4
-
-
-def published_epsilon(epsilons: np.ndarray, delta: float) -> float:
-    """The paper's composition of releases that would each be epsilon_t-private: the smallest of three bounds."""
-    e = np.asarray(epsilons, float)
-    plain, squares = e.sum(), np.square(e).sum()
-    drift = float((e * np.tanh(e / 2)).sum())  # (exp e - 1) / (exp e + 1)
-    first = drift + math.sqrt(2 * math.log(1 / delta) * squares)
-    second = drift + math.sqrt(2 * math.log(math.e + math.sqrt(squares) / delta) * squares)
-    return min(float(plain), first, second)
 
 
 def published_per_round(epsilon: float, delta: float, weights: np.ndarray) -> np.ndarray:

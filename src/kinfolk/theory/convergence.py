@@ -1,9 +1,9 @@
-"""How far mean-regularised training under client-level privacy gets: a part that decays with the rounds, and a floor.
+"""How far mean-regularised training with displacements gets: a part that decays with the rounds, and a floor.
 
-The published theorems (3: any smooth loss; 5: strongly convex) bound training error by a term that falls with the
-number of rounds T and a term that the noise sets, which grows with sigma and falls with the number of clients m and
-epsilon. Their text is not at hand. What stands here is our own, with all constants, for the displacement rule when
-everybody takes part and clients solve their own problem exactly; it has that shape.
+Theorems 3 and 5 of Hu, Wu and Smith are about increments (`theory/increments.py`, which says what is wrong with them).
+What stands here is our own, with all constants, for the displacement rule, the default, when everybody takes part and
+clients solve their own problem exactly: a term that falls with the number of rounds T, and one that the noise sets,
+which does not grow with T, as it does for increments.
 
 Then the shared model takes gradient steps on the envelope `F(w) = mean_k min_v loss_k(v) + s/2 |v - w|^2`: its gradient
 is `s (w - mean_k v_k)`, so a round is `w <- w - (1/s) grad F(w) + N(0, sigma^2 I)`. Losses that are L-smooth and
@@ -13,7 +13,6 @@ mu-strongly convex make F `sL/(s+L)`-smooth and `s mu/(s+mu)`-strongly convex. F
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 
@@ -41,6 +40,7 @@ class Descent:
 
     @property
     def envelope_smoothness(self) -> float:
+        """Of F: `sL / (s + L)`."""
         return self.strength * self.smoothness / (self.strength + self.smoothness)
 
     @property
@@ -54,14 +54,14 @@ class Descent:
         return self.envelope_smoothness * self.dimensions * self.noise**2 / 2
 
     def mean_squared_gradient(self, gap: float, rounds: int) -> float:
-        """Bound on the mean over rounds of `E |grad F|^2`, from a start `gap` above the least value of F.
+        """Bound on the mean over `rounds` of `E |grad F|^2`, from a start `gap` above the least value of F.
 
         For any smooth loss whose envelope is smooth (convex, or strength above the smoothness).
         """
         return 2 * self.strength * (gap / rounds + self.lost_per_round)
 
     def gap_after(self, gap: float, rounds: int) -> float:
-        """Bound on `E F(w) - min F` after some rounds, for strongly convex losses."""
+        """Bound on `E F(w) - min F` after some `rounds`, for strongly convex losses, from a start `gap` above it."""
         if not self.convexity:
             raise ValueError("convexity=0: this bound is for strongly convex losses; use mean_squared_gradient")
         decayed = self.contraction**rounds
@@ -71,14 +71,3 @@ class Descent:
     def floor(self) -> float:
         """Where `gap_after` ends: noise per round over the contraction."""
         return self.lost_per_round / (1 - self.contraction)
-
-
-def noise_on_mean(epsilon: float, delta: float, *, clip: float, rounds: int, clients: int) -> float:
-    """The paper's closed form without sampling, `sigma = 4 c sqrt(T log(1/delta)) / (epsilon m)`.
-
-    It is for replace-one, needs more noise than exact accounting at small epsilon and must not be used above about
-    `3 log(1/delta)`. For its shape only: what is charged comes from `accounting/composition.py`.
-    """
-    if not 0 < epsilon <= 3 * math.log(1 / delta):
-        raise ValueError(f"epsilon={epsilon} must lie between 0 and 3 log(1/delta)={3 * math.log(1 / delta):.3g}")
-    return 4 * clip * math.sqrt(rounds * math.log(1 / delta)) / (epsilon * clients)

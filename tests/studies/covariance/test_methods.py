@@ -1,4 +1,4 @@
-"""Covariance sharing: through the gates like the functions for many repetitions; levels, people, baselines, theory."""
+"""Covariance sharing: through the gates like the functions for many repetitions; levels, people, baselines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.studies.covariance import baselines, schedules, theory
+from benchmarks.studies.covariance import baselines, schedules
 from benchmarks.studies.covariance.one_shot import in_chunks, one_shot
 from benchmarks.studies.covariance.tasks import Tasks, synthetic_tasks
 from kinfolk import models
@@ -226,26 +226,6 @@ def test_budgets_are_divided_and_composed_as_written() -> None:
     assert many[0] > 1 / 100
     with pytest.raises(ValueError, match="rule"):
         schedules.shares("odd", 3)
-
-
-def test_noise_is_as_large_as_theory_says_and_the_published_one_as_unsound() -> None:
-    generator = np.random.default_rng(0)
-    size, deviation = 60, 2.0
-    entries = generator.normal(size=(20, size, size)) * deviation
-    largest = np.linalg.eigvalsh((entries + entries.transpose(0, 2, 1)) / 2)[:, -1].mean()
-    assert largest == pytest.approx(theory.gaussian_spectral_norm(size, deviation), rel=0.1)
-    scale = theory.published_scale(1.0, 0.5)
-    normal = np.sqrt(scale) * generator.normal(size=(20, size + 1, size))
-    wishart = np.linalg.eigvalsh(np.einsum("cki,ckj->cij", normal, normal))[:, -1].mean()
-    assert wishart == pytest.approx(theory.wishart_spectral_norm(size, scale), rel=0.1)
-    assert theory.published_delta([0.1, 0.2]) == pytest.approx(1 - np.exp(-0.3))
-    normal = np.sqrt(theory.published_scale(1.0, 0.3)) * generator.normal(size=(20_000, 5, 4))
-    inverse = np.linalg.inv(np.einsum("cki,ckj->cij", normal, normal))
-    assert (inverse[:, 0, 0] > 1).mean() == pytest.approx(theory.published_delta(0.3), abs=0.012)
-    assert theory.subspace_error(30, 320, 5, 2.75) < 0.05 < theory.subspace_error(30, 320, 5, 19.4)
-    assert 0.1 < theory.smallest_epsilon(30, 320, 5, 5.4e-4) < 0.5
-    rates = [theory.iterative_rates(30, m, 1.0)["low_rank"] for m in (100, 1000)]
-    assert rates[1] < rates[0]
 
 
 def test_baselines_reach_their_optimum() -> None:

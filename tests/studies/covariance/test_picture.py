@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.studies.covariance import picture
-from benchmarks.studies.covariance.theory import published_delta
+from kinfolk.theory.covariance_noise import published_delta
 
 
 @pytest.mark.fast

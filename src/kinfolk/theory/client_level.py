@@ -1,0 +1,135 @@
+"""The noise of mean regularisation at client level: lemma 1, theorems 1 and 2 of Hu, Wu and Smith.
+
+Numbers are those of the longer text; in the journal's version theorem 2 is corollary 2, lemma 1 is the definition of
+billboard privacy, and lemmas 2 to 4 are 1 to 3. A round publishes the mean of q clients' updates, each of norm at most
+`clip`, with noise of standard deviation sigma on every coordinate of the *mean*; so the sum has the noise multiplier `z
+= q sigma / clip`. Two data sets are neighbours if one client's whole data differ: replacing a client moves the sum by
+up to 2 clip. What a run is charged comes from `accounting/`; these functions are about what the paper says.
+
+* **Lemma 1** (billboard): if what is published is private, so is everything that the *other* clients compute from it
+  and from their own data. Holds: it is post-processing of the publication and of data that do not change.
+* **Theorem 1, everybody takes part** (`noise_on_mean`): holds up to epsilon = 2 log(1/delta), a limit that the proof
+  uses (`log(1/delta) / (order - 1) <= epsilon / 2`) and the statement leaves out; exactly up to `largest_epsilon`. Two
+  slips of the proof cancel: its lemma 3 has four times the cited divergence, and its sensitivity is half of
+  replace-one's.
+* **Theorem 1, cohorts** (`noise_with_cohorts`): wrong as printed. For every pair of constants there are rounds and an
+  epsilon inside the stated range that it breaks (`counterexample`): the range lets noise per round go to 0. The cited
+  proof needs a noise multiplier of at least 1, which is missing.
+* **Theorem 2** (all models, jointly): follows from theorem 1 for cohorts of independent coins, or with everybody. With
+  cohorts of a fixed size q < m, as assumed, it is wrong for what algorithm 1 returns: a client's model changes in
+  exactly the rounds in which it took part, so all others together know when the last one did, and sampling hides
+  nothing (`known_cohort_delta`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special, stats
+
+from kinfolk.roots import root
+
+
+def noise_on_mean(epsilon: float, delta: float, *, clip: float, rounds: int, clients: int) -> float:
+    """Theorem 1 without sampling: `sigma = 4 c sqrt(T log(1/delta)) / (epsilon m)`, for replace-one.
+
+    It needs more noise than exact accounting and is not enough above `largest_epsilon`; it is refused where its proof
+    ends, at 2 log(1/delta).
+
+    `epsilon`, `delta`: what is promised. `clip`: of one client's update. `rounds`: T. `clients`: m, all in every round.
+
+    >>> round(noise_on_mean(1.0, 1e-5, clip=1.0, rounds=100, clients=1000), 4)
+    0.1357
+    """
+    if not 0 < epsilon <= 2 * math.log(1 / delta):
+        raise ValueError(f"epsilon={epsilon} must lie between 0 and 2 log(1/delta)={2 * math.log(1 / delta):.3g}")
+    return 4 * clip * math.sqrt(rounds * math.log(1 / delta)) / (epsilon * clients)
+
+
+def gaussian_delta(shift: float, epsilon: float) -> float:
+    """The exact delta at `epsilon` of telling N(0, 1) from N(`shift`, 1): the best that anybody can do."""
+    if not shift:
+        return 0.0
+    seen, rare = shift / 2 - epsilon / shift, -shift / 2 - epsilon / shift
+    return float(special.ndtr(seen) - math.exp(epsilon + special.log_ndtr(rare)))
+
+
+def largest_epsilon(delta: float) -> float:
+    """Up to which epsilon theorem 1's noise, everybody taking part, is enough: exactly, for replace-one.
+
+    T rounds are one release with the shift `2 c sqrt(T) / (m sigma)`, which this noise makes
+    `epsilon / (2 sqrt(log(1/delta)))`, whatever T, m and the clip are. About 3 log(1/delta).
+
+    `delta`: what is promised.
+    """
+    half = 2 * math.sqrt(math.log(1 / delta))
+    return root(lambda epsilon: gaussian_delta(epsilon / half, epsilon) - delta, half, 40 * half**2)
+
+
+@dataclass(frozen=True)
+class Cohorts:
+    """Rounds in which a part of the clients is drawn, and what theorem 1 promises for them."""
+
+    rate: float
+    """p = q/m, the chance of a client to be in a round."""
+    rounds: int
+    """T."""
+    epsilon: float
+    """The promise."""
+    delta: float
+    """The promise."""
+    noise_multiplier: float
+    """z: noise on the sum of a round's updates, over the clip."""
+
+    def delta_at_least(self) -> float:
+        """What delta must be at least for this epsilon, whatever the account says, under zero-out with hidden coins.
+
+        From one test: in how many rounds is what is published, along the client's update, above half the clip? The
+        count is binomial with the client and without it, so both chances are exact, and every threshold is tried.
+        """
+        wrong = float(special.ndtr(-0.5 / self.noise_multiplier))
+        seen = self.rate * (1 - wrong) + (1 - self.rate) * wrong
+        thresholds = np.arange(self.rounds + 1)
+        with_client = stats.binom.sf(thresholds - 1, self.rounds, seen)
+        log_without = stats.binom.logsf(thresholds - 1, self.rounds, wrong)
+        return float(np.max(with_client - np.exp(np.minimum(self.epsilon + log_without, 700.0))))
+
+    def known_cohort_delta(self) -> float:
+        """The exact delta at this epsilon where others know in which rounds the client took part, under zero-out.
+
+        Then the number n of its rounds is known, binomial and the same in both worlds, and the rest is one Gaussian
+        release with the shift `sqrt(n) / z`: the mean of their deltas.
+        """
+        taken = np.arange(self.rounds + 1)
+        chances = stats.binom.pmf(taken, self.rounds, self.rate)
+        deltas = [gaussian_delta(math.sqrt(n) / self.noise_multiplier, self.epsilon) for n in taken]
+        return float(chances @ np.array(deltas))
+
+
+def noise_with_cohorts(epsilon: float, delta: float, *, rate: float, rounds: int, second: float) -> float:
+    """Theorem 1 with cohorts, as a noise multiplier: `c2 p sqrt(T log(1/delta)) / epsilon`.
+
+    `epsilon`: must be below `c1 p^2 T`. `delta`: what is promised. `rate`: p. `rounds`: T. `second`: the constant c2.
+    """
+    return second * rate * math.sqrt(rounds * math.log(1 / delta)) / epsilon
+
+
+def counterexample(first: float, second: float, *, rate: float = 0.1, delta: float = 1e-5) -> Cohorts:
+    """Rounds inside theorem 1's range, for these constants, at which its noise does not give what it promises.
+
+    At epsilon = c1 p^2 T / 2 the noise multiplier is `2 c2 sqrt(log(1/delta)) / (c1 p sqrt(T))`: with the rounds it
+    goes to 0, while the budget of one round stays what it was. `delta_at_least` of the answer is above `delta`.
+
+    `first`, `second`: the constants c1 and c2. `rate`: p. `delta`: what is promised.
+    """
+    rounds = 16
+    while rounds < 10**8:
+        epsilon = first * rate**2 * rounds / 2
+        noise = noise_with_cohorts(epsilon, delta, rate=rate, rounds=rounds, second=second)
+        found = Cohorts(rate, rounds, epsilon, delta, noise)
+        if found.noise_multiplier < 1 and found.delta_at_least() > delta:
+            return found
+        rounds *= 2
+    raise ValueError(f"first={first}, second={second}: no counterexample with fewer than 10^8 rounds")

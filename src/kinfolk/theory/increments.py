@@ -1,0 +1,153 @@
+"""How algorithm 1 of Hu, Wu and Smith converges: theorems 3 and 5, corollaries 4 and 6 (of the longer text).
+
+In the journal's version theorems 3 and 5 are informal, 6 and 7 are their formal statements with E local steps, and
+corollary 8 is corollary 6. Client k's loss is `l_k`, L-smooth (and mu-strongly convex); its objective is `f_k(w_k; w) =
+l_k(w_k) + s/2 |w_k - w|^2`. Clients take a step on it, send the increment, and the shared model w moves by the mean of
+the increments and noise of standard deviation sigma on each coordinate.
+
+What is wrong as printed:
+
+* **The bounds hold for anything.** They end in a term B, the largest of all the clients' objectives in any round. Where
+  losses are not negative, smoothness alone gives as much for every sequence of models, trained or not
+  (`any_gradients`); and `gap <= m B` is in theorem 5's right-hand side already (`Printed.gap_after`).
+* **The step sizes.** Theorem 3's is negative where `L + s < s / p^2` (the journal's version has the sign mended), and
+  at small p it is above 2 / (L + s), where a client's own steps grow. Theorem 5's condition asks for c above 2: with
+  everybody taking part every step size that it allows is negative or makes models grow, for quadratic losses too
+  (`Printed.allowed`). The sign was lost between its equations 95 and 96; `L - 2` is curvature minus a pure number; and
+  the second moment of a coin is p, not p^2, from equation 32 on.
+* **Strong convexity.** All models together are mu-strongly convex, not mu + s: where clients agree the pull does
+  nothing.
+* **Not only to a neighbourhood.** With everybody taking part and without noise, w is the mean of all models, and the
+  steps are plain gradient descent on the whole objective: it is reached (`Increments`). That the objective's least
+  value is not 0 is no reason against it.
+* **With cohorts** increments add up to 1/p times the mean, and the rule minimises something else, or nothing
+  (`settles`).
+
+`Increments` has the same two statements with all constants, for everybody in every round and one local step, without
+clipping. From the descent lemma with a gradient that is off by `s` times the noise collected so far, a random walk: a
+round lowers the objective by at least `step/2 |gradient|^2` and noise raises it by at most `step/2 s^2 t d sigma^2` per
+client.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Increments:
+    """Algorithm 1 with everybody in every round: gradient descent on all models together, with noise that adds up."""
+
+    strength: float
+    """s."""
+    smoothness: float
+    """L, of every client's loss."""
+    dimensions: int
+    """d, the number of weights."""
+    noise: float = 0.0
+    """sigma: standard deviation of the noise on each coordinate of the *mean* of the clients' updates."""
+    convexity: float = 0.0
+    """mu, of every client's loss; 0 where it is not strongly convex."""
+
+    @property
+    def step(self) -> float:
+        """The step size that both bounds are for."""
+        return 1 / (self.smoothness + self.strength)
+
+    def mean_squared_gradient(self, gap: float, rounds: int) -> float:
+        """Bound on the mean over clients and rounds of `E |gradient|^2`, as theorem 3 and corollary 4 should say.
+
+        `gap`: the mean objective at the start, above its least value. `rounds`: T.
+        """
+        return 2 * gap / (self.step * rounds) + self.strength**2 * self.dimensions * self.noise**2 * (rounds - 1) / 2
+
+    def gap_after(self, gap: float, rounds: int) -> float:
+        """Bound on the mean objective above its least value after T rounds, as theorem 5 and corollary 6 should say.
+
+        `gap`: that at the start. `rounds`: T.
+        """
+        if not self.convexity:
+            raise ValueError("convexity=0: this bound is for strongly convex losses; use mean_squared_gradient")
+        kept = 1 - self.step * self.convexity
+        walk = (rounds * (1 - kept) - (1 - kept**rounds)) / (1 - kept) ** 2
+        return kept**rounds * gap + self.step * self.strength**2 * self.dimensions * self.noise**2 / 2 * walk
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What theorems 3 and 5 say, word for word."""
+
+    strength: float
+    """The papers' lambda."""
+    smoothness: float
+    """L."""
+    rate: float = 1.0
+    """p = q/m."""
+    convexity: float = 0.0
+    """mu."""
+
+    def first_step(self, journal: bool = False) -> float:
+        """Theorem 3's step size, `1 / (p L + (p - 1/p) s)`; with `journal`, theorem 6's, which has + 1/p."""
+        other = 1 / self.rate if journal else -1 / self.rate
+        return 1 / (self.rate * self.smoothness + (self.rate + other) * self.strength)
+
+    def second_step(self, constant: float, journal: bool = False) -> float:
+        """Theorem 5's, `c / ((L - 2) / p + s p)`, c its `constant`; with `journal`, theorem 7's.
+
+        That is `c p / (L p^2 + s p^2 - 2 s)`.
+        """
+        if journal:
+            return constant * self.rate / ((self.smoothness + self.strength) * self.rate**2 - 2 * self.strength)
+        return constant / ((self.smoothness - 2) / self.rate + self.strength * self.rate)
+
+    def allowed(self, constant: float, journal: bool = False) -> bool:
+        """Whether theorem 5's condition on its `constant` holds: the rate it names lies between 0 and 1.
+
+        `journal`: theorem 7's, between 1/2 and 1.
+        """
+        share = self._share(constant, journal)
+        return 0.5 <= share <= 1 if journal else 0 <= share <= 1
+
+    def stable(self, step: float) -> bool:
+        """Whether a client comes nearer with this `step` for every loss that is allowed: 0 < step < 2 / (L + s)."""
+        return 0 < step < 2 / (self.smoothness + self.strength)
+
+    def gap_after(self, gap: float, rounds: int, *, constant: float, clients: int, largest: float) -> float:
+        """Corollary 6 (theorem 5 without noise): `r^T (gap - m B / (1 - r)) + m B / (1 - r)`, r the rate of one round.
+
+        Never below `m B` from the first round on, and no gap of losses that are not negative is larger than that.
+
+        `gap`: the sum over clients at the start. `rounds`: T. `constant`: c. `clients`: m. `largest`: B.
+        """
+        share = self._share(constant)
+        floor = clients * largest / share
+        return (1 - share) ** rounds * (gap - floor) + floor
+
+    def _share(self, constant: float, journal: bool = False) -> float:
+        step = self.second_step(constant, journal)
+        return step * self.rate * (constant - 2) * (self.convexity + self.strength)
+
+
+def any_gradients(smoothness: float, strength: float, gap: float, largest: list[float]) -> float:
+    """Bound on the mean over clients and rounds of `|gradient|^2` of any sequence of models whatever.
+
+    A function that is (L + s)-smooth and never negative has `|gradient|^2 <= 2 (L + s) value`. So theorem 3's
+    right-hand side, whose second term is the mean of B_1, ..., B_T times L + s and a constant, holds without any
+    training.
+
+    `smoothness`: L. `strength`: s. `gap`: mean objective at the start above its least. `largest`: B_1, B_2, ..., B_T.
+    """
+    return 2 * (smoothness + strength) * (gap + math.fsum(largest)) / len(largest)
+
+
+def settles(curvature: float, strength: float, rate: float) -> bool:
+    """Whether increments of cohorts settle on average, for quadratic losses: `curvature > s (1/p - 1)`.
+
+    Increments of the cohorts, divided by q, add up to 1/p times how far the mean of all models moved. So the shared
+    model runs ahead of the mean, and the pull drives models on where it is stronger than the losses. Dividing by m, or
+    sending displacements, mends it.
+
+    `curvature`: of every client's loss. `strength`: s. `rate`: p.
+    """
+    return curvature > strength * (1 / rate - 1)

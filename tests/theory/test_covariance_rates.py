@@ -1,0 +1,123 @@
+"""Theorems 2 to 6 and table 1 of Liang et al.: exponents and best budgets, against the bounds they were made from."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from kinfolk.theory import covariance_rates as theory
+
+TABLE_1 = {
+    # (delta 0, accelerated): convex, strongly convex
+    (True, False): (1 / 3, 1 / 2),
+    (True, True): (2 / 5, 1.0),
+    (False, False): (2 / 5, 1 / 2),
+    (False, True): (4 / 9, 1.0),
+}
+
+
+def best_over_rounds(
+    error: float, shares: str, value: float, *, accelerated: bool, pure: bool, condition: float
+) -> float:
+    """The smallest bound over the number of rounds, round t having its share of the budget."""
+    found = []
+    for rounds in np.unique(np.geomspace(2, 30_000 if shares == "power" else 400, 120).astype(int)):
+        t = np.arange(1, rounds + 1)
+        weights = t**value if shares == "power" else value ** -(t - float(rounds))
+        weights = weights / (weights.sum() if pure else math.sqrt((weights**2).sum()))
+        found.append(theory.inexact(error / weights, accelerated=accelerated, condition=condition))
+    return min(found)
+
+
+def slope(**how: object) -> float:
+    errors = (1e-7, 1e-10)
+    found = [best_over_rounds(error, **how) for error in errors]  # type: ignore[arg-type]
+    return math.log(found[0] / found[1]) / math.log(errors[0] / errors[1])
+
+
+@pytest.mark.parametrize(("pure", "accelerated"), TABLE_1)
+def test_table_1(pure: bool, accelerated: bool) -> None:
+    convex, strong = TABLE_1[pure, accelerated]
+    power, ratio = (
+        theory.best_power(accelerated=accelerated, pure=pure),
+        theory.best_ratio(0.1, accelerated=accelerated),
+    )
+    assert theory.power_exponent(power, accelerated=accelerated, pure=pure) == pytest.approx(convex)
+    assert theory.ratio_exponent(ratio, 0.1, accelerated=accelerated) == pytest.approx(strong)
+    how = {"accelerated": accelerated, "pure": pure}
+    assert slope(shares="power", value=power, condition=0.0, **how) == pytest.approx(convex, rel=0.03)
+    assert slope(shares="ratio", value=ratio, condition=0.1, **how) == pytest.approx(strong, rel=0.03)
+
+
+@pytest.mark.parametrize(("power", "accelerated"), [(3.0, False), (-1.0, False), (5.0, True), (-1.5, True)])
+def test_exponents_of_other_powers(power: float, accelerated: bool) -> None:
+    """Equations 13 and 15 outside of the middle: less."""
+    printed = {3.0: 2 / 7, -1.0: 1 / 3, 5.0: 4 / 11, -1.5: 2 / 5.5}[power]
+    found = theory.power_exponent(power, accelerated=accelerated)
+    assert found == pytest.approx(printed)
+    assert found < (4 / 9 if accelerated else 2 / 5)
+    measured = slope(shares="power", value=power, accelerated=accelerated, pure=False, condition=0.0)
+    assert measured == pytest.approx(found, rel=0.07)
+
+
+@pytest.mark.parametrize("condition", [0.001, 0.1, 0.5])
+def test_theorem_6(condition: float) -> None:
+    assert theory.best_power(accelerated=False) == pytest.approx(0, abs=1e-5)
+    assert theory.best_power(accelerated=True) == pytest.approx(2 / 5, abs=1e-5)
+    assert theory.best_ratio(condition, accelerated=False) == pytest.approx((1 - condition) ** 0.4, abs=1e-5)
+    fast = (1 - math.sqrt(condition)) ** 0.2
+    assert theory.best_ratio(condition, accelerated=True) == pytest.approx(fast, abs=1e-5)
+
+
+def test_a_ratio_outside_of_the_middle_is_worse() -> None:
+    """Equation 19: budgets that grow too fast, or fall."""
+    for ratio in (0.5, 1.2):
+        found = theory.ratio_exponent(ratio, 0.1, accelerated=False)
+        assert found < 0.5
+        measured = slope(shares="ratio", value=ratio, accelerated=False, pure=False, condition=0.1)
+        assert measured == pytest.approx(found, rel=0.1)
+
+
+@pytest.mark.parametrize(("accelerated", "condition"), [(False, 0.0), (True, 0.0), (False, 0.2), (True, 0.2)])
+def test_the_bounds_of_inexact_steps_hold(accelerated: bool, condition: float) -> None:
+    """Quadratic objectives without a penalty: a step that is off by `error` is off by sqrt(2 error) in length."""
+    generator = np.random.default_rng(0)
+    curvature = np.array([1.0, max(condition, 0.03), max(condition, 1e-3)])
+    for _ in range(20):
+        start = generator.normal(size=3)
+        start /= np.linalg.norm(start)
+        errors = 10 ** generator.uniform(-6, -2) * generator.uniform(size=30)
+        point, before, every = start, start, []
+        for t, error in enumerate(errors, 1):
+            move = (1 - math.sqrt(condition)) / (1 + math.sqrt(condition)) if condition else (t - 1) / (t + 2)
+            ahead = point + (move if accelerated else 0.0) * (point - before)
+            before, off = point, generator.normal(size=3)
+            point = ahead - curvature * ahead + math.sqrt(2 * error) * off / np.linalg.norm(off)
+            every.append(point)
+        last = np.mean(every, axis=0) if not accelerated and not condition else point
+        value = np.linalg.norm(last) if condition and not accelerated else 0.5 * (curvature * last**2).sum()
+        assert value <= theory.inexact(errors, accelerated=accelerated, condition=condition)
+
+
+def test_group_sparse_theorems_are_empty() -> None:
+    """What they ask of the budget leaves less than one round, and where few features are used needs millions."""
+    for used in range(1, 30):
+        assert theory.group_sparse_rounds(30, used)[0] < 1
+    assert theory.group_sparse_rounds(30, 4)[1] > 1e7
+    assert theory.group_sparse_rounds(30, 30) == (math.inf, 0)
+    d, k, clients = 30, 4, 10**6
+    epsilon_t = k**2 * math.log(d) / (4 * d * (d - k) ** 2 * clients)
+    for rounds in (1, 100, 10**4):  # straight from the two conditions, K = C = 1, dropping what only adds
+        assert clients * math.sqrt(2 * rounds) * epsilon_t < math.log(d)
+
+
+def test_private_noise_has_the_smaller_rate_in_features() -> None:
+    ratios = [
+        theory.low_rank_error(d, 320, 1.0) / theory.low_rank_error(d, 320, 1.0, gaussian=math.log(1e5))
+        for d in (30, 300)
+    ]
+    assert ratios[1] > 3 * ratios[0] > 3
+    assert theory.group_sparse_error(30, 320, 1.0) < theory.low_rank_error(30, 320, 1.0)
+    assert theory.low_rank_error(30, 320, 1.0, above=3) == pytest.approx(3 * theory.low_rank_error(30, 320, 1.0))

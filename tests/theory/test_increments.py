@@ -1,0 +1,147 @@
+"""Algorithm 1 as printed, on quadratic losses: our bounds hold, the printed ones hold for anything, steps diverge."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kinfolk.theory.increments import Increments, Printed, any_gradients, settles
+
+CLIENTS, DIMENSIONS, ROUNDS = 8, 4, 60
+GENERATOR = np.random.default_rng(0)
+CURVATURE = GENERATOR.uniform(0.5, 2.0, size=(CLIENTS, DIMENSIONS))
+BEST = GENERATOR.normal(size=(CLIENTS, DIMENSIONS))
+BOUND = Increments(strength=1.5, smoothness=2.0, dimensions=DIMENSIONS, convexity=0.5)
+
+
+def objective(models: np.ndarray, shared: np.ndarray, strength: float) -> np.ndarray:
+    """f_k(w_k; w) of every client."""
+    loss = 0.5 * (CURVATURE * (models - BEST) ** 2).sum(axis=-1)
+    return loss + strength / 2 * ((models - shared) ** 2).sum(axis=-1)
+
+
+def slope(models: np.ndarray, shared: np.ndarray, strength: float) -> np.ndarray:
+    return CURVATURE * (models - BEST) + strength * (models - shared)
+
+
+def middle(models: np.ndarray) -> np.ndarray:
+    return models.mean(axis=-2, keepdims=True)
+
+
+def least(strength: float) -> float:
+    """The smallest mean objective, by solving for all models together."""
+    found = 0.0
+    for j in range(DIMENSIONS):
+        hessian = np.diag(CURVATURE[:, j]) + strength * (np.eye(CLIENTS) - 1 / CLIENTS)
+        models = np.linalg.solve(hessian, CURVATURE[:, j] * BEST[:, j])
+        found += 0.5 * (CURVATURE[:, j] * (models - BEST[:, j]) ** 2).mean() + strength / 2 * np.var(models)
+    return found
+
+
+def trained(bound: Increments, runs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean gap and mean squared gradient in every round, averaged over runs of algorithm 1."""
+    generator = np.random.default_rng(1)
+    models = np.full((runs, CLIENTS, DIMENSIONS), 2.0)
+    shared, lowest, gaps, slopes = middle(models), least(bound.strength), [], []
+    for _ in range(ROUNDS + 1):
+        gaps.append(objective(models, middle(models), bound.strength).mean() - lowest)
+        slopes.append((slope(models, middle(models), bound.strength) ** 2).sum(axis=-1).mean())
+        moved = -bound.step * slope(models, shared, bound.strength)
+        models = models + moved
+        shared = shared + middle(moved) + bound.noise * generator.normal(size=shared.shape)
+    return np.array(gaps), np.array(slopes)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02, 0.2])
+def test_both_bounds_hold_in_every_round(noise: float) -> None:
+    bound = replace(BOUND, noise=noise)
+    gaps, slopes = trained(bound, 300 if noise else 1)
+    for rounds in range(1, ROUNDS + 1):
+        assert gaps[rounds] <= 1.05 * bound.gap_after(gaps[0], rounds)
+        assert slopes[:rounds].mean() <= 1.05 * bound.mean_squared_gradient(gaps[0], rounds)
+    if noise:
+        assert gaps[-1] > 0.05 * bound.gap_after(gaps[0], ROUNDS), "not an empty bound"
+
+
+def test_without_noise_the_optimum_is_reached_and_not_a_neighbourhood() -> None:
+    gaps, slopes = trained(BOUND, 1)
+    assert least(BOUND.strength) > 0.1, "the optimum is not 0, which is what the paper argues from"
+    assert gaps[-1] < 1e-3 * gaps[0]
+    assert slopes[-1] < 1e-3 * slopes[0]
+
+
+def test_noise_walks_off() -> None:
+    """Noise that is never taken back: the gap goes on growing, about linearly in the rounds."""
+    gaps, _ = trained(replace(BOUND, noise=0.2), 300)
+    assert gaps[60] / gaps[30] == pytest.approx(2.0, rel=0.3)
+    assert replace(BOUND, noise=0.2).gap_after(1, 400) / replace(BOUND, noise=0.2).gap_after(1, 200) > 1.9
+
+
+def test_where_clients_agree_the_pull_does_not_speed_up() -> None:
+    """Equal losses and starts: one round keeps 1 - step mu of the way, whatever the strength, not 1 - step (mu + s)."""
+    models = np.ones((CLIENTS, 1))
+    after = models - BOUND.step * (BOUND.convexity * models + BOUND.strength * (models - models.mean()))
+    assert after[0, 0] == pytest.approx(1 - BOUND.step * BOUND.convexity)
+
+
+def test_the_printed_bounds_hold_for_models_that_were_never_trained() -> None:
+    strength, generator = 1.5, np.random.default_rng(2)
+    walk = generator.normal(scale=3.0, size=(21, CLIENTS, DIMENSIONS))
+    shared = generator.normal(scale=3.0, size=(21, 1, DIMENSIONS))
+    values, slopes = objective(walk, shared, strength), (slope(walk, shared, strength) ** 2).sum(axis=-1)
+    largest = values.max(axis=-1)
+    assert slopes[:20].mean() <= any_gradients(2.0, strength, float(values[0].mean()), list(largest[1:]))
+    printed = Printed(strength=strength, smoothness=10.0, convexity=0.5)
+    assert printed.allowed(2.3)
+    for rounds in range(1, 21):
+        claim = printed.gap_after(
+            float(values[0].sum()), rounds, constant=2.3, clients=CLIENTS, largest=float(largest.max())
+        )
+        assert values[rounds].sum() <= CLIENTS * largest.max() <= claim
+
+
+def test_theorem_3_names_a_step_that_is_negative_or_too_large() -> None:
+    uphill = Printed(strength=1.0, smoothness=1.0, rate=0.5)
+    assert uphill.first_step() == pytest.approx(-1.0)
+    assert uphill.first_step(journal=True) == pytest.approx(1 / 3)
+    weak = Printed(strength=0.01, smoothness=1.0, rate=0.25)
+    for journal in (False, True):
+        assert not weak.stable(weak.first_step(journal))
+    assert abs(1 - weak.first_step(journal=True) * 1.01) > 2, "a client's distance grows each time it takes part"
+    assert Printed(1.0, 1.0).first_step() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("journal", [False, True])
+def test_theorem_5_allows_no_step_that_works_with_everybody(journal: bool) -> None:
+    tried = 0
+    for smoothness in (0.5, 1.3, 3.0, 10.0, 100.0):
+        for strength in (0.1, 1.0, 7.0):
+            printed = Printed(strength, smoothness, convexity=smoothness / 2)
+            constants = np.concatenate([-np.geomspace(0.01, 100, 40), np.geomspace(0.01, 100, 80)])
+            for constant in constants[[printed.allowed(float(c), journal) for c in constants]]:
+                assert not printed.stable(printed.second_step(float(constant), journal))
+                tried += 1
+    assert tried > 40
+
+
+@pytest.mark.parametrize(("strength", "settled"), [(0.2, True), (0.4, True), (0.7, False), (1.0, False)])
+def test_increments_of_cohorts(strength: float, settled: bool) -> None:
+    """A third of the clients a round, curvature 1, no noise: settles exactly where the formula says."""
+    generator, clients, models, shared = np.random.default_rng(3), 30, np.zeros(30), 0.0
+    best, step, start = generator.normal(1.0, 0.3, size=30), 0.3, 0.0
+    for turn in range(600):
+        chosen = generator.choice(clients, 10, replace=False)
+        moved = -step * ((models[chosen] - best[chosen]) + strength * (models[chosen] - shared))
+        models[chosen] += moved
+        shared += moved.sum() / 10
+        start = float(np.abs(models).max()) if turn == 200 else start
+    assert shared == pytest.approx(3 * models.mean())
+    assert settles(1.0, strength, 1 / 3) is settled
+    assert bool(np.abs(models).max() < 1.5 * start) is settled
+
+
+def test_refusals() -> None:
+    with pytest.raises(ValueError, match="convexity=0"):
+        replace(BOUND, convexity=0.0).gap_after(1.0, 3)
