@@ -59,6 +59,22 @@ def test_tasks_sensitivity_is_the_largest() -> None:
         assert np.linalg.norm(theory.tasks_change(models, 2)) <= theory.tasks_sensitivity(6, 1.0)
 
 
+def test_the_tasks_matrix_is_drowned_where_the_features_matrix_is_seen() -> None:
+    """320 clients with models of rank 5, 30 features, sound noise at epsilon 1: how much of the directions is seen."""
+    generator, noise = np.random.default_rng(5), 2.75
+    models = generator.normal(size=(320, 5)) @ generator.normal(size=(5, 30))
+    models /= np.linalg.norm(models, axis=1, keepdims=True)
+
+    def seen(matrix: np.ndarray, sensitivity: float) -> float:
+        true = np.linalg.eigh(matrix)[1][:, -5:]
+        entries = noise * sensitivity * generator.normal(size=matrix.shape)
+        found = np.linalg.eigh(matrix + (entries + entries.T) / 2)[1][:, -5:]
+        return float(np.square(true.T @ found).sum() / 5)
+
+    assert seen(models.T @ models, 1.0) > 0.9
+    assert seen(models @ models.T, theory.tasks_sensitivity(320, 1.0)) < 0.1
+
+
 def test_composition() -> None:
     """Below the plain sum for many small releases, the plain sum for one."""
     assert theory.published_epsilon(np.array([0.3]), 1e-5) == pytest.approx(0.3)

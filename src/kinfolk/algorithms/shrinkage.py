@@ -31,6 +31,21 @@ def shrink_features(model: Array, squares: Array, amount: Value, deviation: Valu
     return _factor(squares + edge, amount)[:, None] * model
 
 
+def shrink_whole(model: Array, amount: Value) -> Array:
+    """The proximal operator of one model's norm: shorter by `amount`, and nothing where it was no longer than that."""
+    norm = jnp.linalg.norm(model)
+    return jnp.where(norm > amount, 1 - amount / jnp.maximum(norm, 1e-20), 0) * model
+
+
+def momentum(number: Value, condition: Value) -> Array:
+    """How far to go on in round `number` = 1, 2, ...: `(t - 1) / (t + 2)`, or a constant if strongly convex.
+
+    `condition`: strong convexity over smoothness; 0 is convex only.
+    """
+    root, number = jnp.sqrt(jnp.asarray(condition, jnp.float32)), jnp.asarray(number, jnp.float32)
+    return jnp.where(root > 0, (1 - root) / (1 + root), (number - 1) / (number + 2))
+
+
 def _factor(values: Array, amount: Value) -> Array:
     roots = jnp.sqrt(jnp.maximum(values, 1e-20))
     return jnp.where(values > 0, jnp.maximum(0, 1 - amount / roots), 0)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.algorithms.shrinkage import shrink, shrink_features
+from kinfolk.algorithms.shrinkage import momentum, shrink, shrink_features
 from kinfolk.privacy.clipping import clip_one
 from kinfolk.privacy.mechanisms import Cost
 from kinfolk.privacy.moments import symmetric
@@ -38,6 +38,8 @@ class Iterative:
     shift: Value = 1.0
     ridge: Value = 0.0
     """Penalty on each model's own squared norm, without the step size."""
+    condition: Value = 0.0
+    """Strong convexity over smoothness: above 0 momentum is constant, as the paper has it for such losses."""
     accelerated: bool = field(default=True, metadata={"static": True})
     pattern: str = field(default="low_rank", metadata={"static": True})
     noise: str = field(default="gaussian", metadata={"static": True})
@@ -68,7 +70,7 @@ class Iterative:
             (models, before), (number, level, key) = carry, turn
             shrunk = self.shrunk(key, models, level)
             shrunk = shrunk / (1 + self.step_size * self.ridge)
-            ahead = (number - 1) / (number + 2) if self.accelerated else jnp.float32(0)
+            ahead = momentum(number, self.condition) if self.accelerated else jnp.float32(0)
             first = shrunk + ahead * (shrunk - before)
             return (first - self.step_size * gradient(first), shrunk), None
 
