@@ -15,7 +15,15 @@ from kinfolk.report.compare_chart import privacy_utility
 from kinfolk.training.recipes import automatic, inputs_of, settings
 
 ROWS = [
-    {"method": name, "budget": budget, "error": error, "error_spread": 0.01}
+    {
+        "method": name,
+        "budget": budget,
+        "error_spread": 0.01,
+        "measured": {
+            "constant_is": "own mean",
+            "scores": [{"metric": "MAE", "unit": "mm", "value": error, "constant": None}],
+        },
+    }
     for name, errors in (("local", (0.4, 0.3)), ("a<b", (0.3, 0.29)))
     for budget, error in zip((1.0, 10.0), errors, strict=True)
 ]
@@ -67,7 +75,11 @@ def test_several_methods_and_budgets_on_a_table(command: Any, tmp_path: Path, mo
     found = [(row["method"], row["budget"]) for row in answer["results"]]
     assert found == [("local", 1), ("local", 4), ("mean_regularized", 1), ("mean_regularized", 4)]
     assert all(row["epsilon"] <= row["budget"] and row["simulated"] for row in answer["results"])
-    assert Path(answer["picture"]).read_text().count('class="point"') == 4
+    assert Path(answer["picture"]).read_text().count('class="point"') == 4 + 2, "and the constant at each budget"
+    judged = answer["results"][0]["measured"]
+    assert judged["constant_is"] == "own majority"
+    assert [score["metric"] for score in judged["scores"]] == ["share of wrong labels", "AUC"]
+    assert judged["scores"][1]["constant"] == 0.5
     assert "4 runs compared" in Path(answer["page"]).read_text()
     assert Path("runs/latest").resolve() == Path(answer["results"][-1]["run"]).resolve()
     assert len(json.loads(command("runs", "list", "--json")[1])["runs"]) == 4, "latest is one of them"
@@ -82,9 +94,9 @@ def test_a_bar_in_a_file_is_one_whole_line(capsys: pytest.CaptureFixture[str]) -
     name = "mean_regularized, epsilon 3, on a table with a rather long name"
     with bar(False, name) as progress:
         for done in (1, 2):
-            progress(done, 2, {"loss": 0.123456, "error": 0.25, "epsilon": 3.0})
+            progress(done, 2, {"loss": 0.123456, "error": 0.25, "MAE (points)": 4.217, "epsilon": 3.0})
     said = capsys.readouterr().err.splitlines()
-    assert said == [f"{name}: 2 of 2 rounds, test loss 0.1235, error 0.25, epsilon 3 (simulated)"]
+    assert said == [f"{name}: 2 of 2 rounds, MAE (points) 4.22, epsilon 3 (simulated)"]
 
 
 def test_the_automatic_choice_follows_the_theory() -> None:

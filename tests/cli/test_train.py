@@ -49,7 +49,7 @@ def test_a_release_needs_every_entry_of_the_schema_confirmed(command: Any, table
     assert code == 0
     (row,) = answer["results"]
     assert row["simulated"] is False
-    assert row["private"] == ["error", "worst_decile_error"], "test errors are private in a release"
+    assert row["private"] == ["error", "worst_decile_error", "measured"], "test errors are private in a release"
     assert any("ward-2024" in note for note in answer["notes"])
     lines = ledger.read_lines(tmp_path / "ledgers" / "ledger.jsonl")
     assert {line.party for line in lines} == {"x", "y", "z"}
@@ -61,7 +61,7 @@ def test_a_release_needs_every_entry_of_the_schema_confirmed(command: Any, table
         assert code == 0
         assert "(private)" in out
     code, out, _ = command("runs", "show", run.path, "--json")
-    assert json.loads(out)["private"] == ["error", "metrics"]
+    assert json.loads(out)["private"] == ["error", "measured", "metrics"]
 
 
 @pytest.mark.parametrize("level", ["example", pytest.param("client", marks=pytest.mark.slow)])

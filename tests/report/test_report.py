@@ -62,10 +62,11 @@ def test_numbers_are_those_of_the_run_directory(trained: Any, tmp_path: Path) ->
             assert party["delta"] in shown
         for line in one.metrics():
             assert line["loss"] in shown
-        assert one.metrics()[-1]["error"] in shown
-        assert one.metrics()[-1]["worst_decile_error"] in shown
+        card = json.loads((one.private / "scorecard.json").read_text())
+        assert {card["scores"][0][key] for key in ("value", "worst_tenth", "constant")} <= {*shown}
         for client in json.loads((one.private / "clients.json").read_text()):
-            assert float(np.mean(client["error"])) in shown
+            assert float(np.mean(client["value"])) in shown
+            assert float(np.mean(client["constant"])) in shown
     pairs = re.findall(r'data-value="([^"]+)">([^<]+)<', text)
     assert pairs
     for raw, seen in pairs:
@@ -111,7 +112,8 @@ def test_private_is_hidden_without_the_flag(trained: Any, tmp_path: Path) -> Non
     with_folder = page(build([read(trained("personal").path, False)], False))
     assert with_folder == page(build([read(copy, False)], False)).replace("copy", trained("personal").name)
     errors = [line["error"] for line in trained("personal").metrics()]
-    assert not set(errors) & set(values(with_folder))
+    (score,) = json.loads((trained("personal").private / "scorecard.json").read_text())["scores"]
+    assert not {*errors, score["value"], score["constant"], score["shared"]} & {*values(with_folder)}
     assert "private/" in with_folder  # says where the rest is
     both = written(tmp_path, trained("personal"), with_private=True)
     assert "not covered either" in both
@@ -218,7 +220,9 @@ def test_markdown_has_the_same_numbers(trained: Any, tmp_path: Path) -> None:
     text = written(tmp_path, trained("personal"), trained("alone"), with_private=True, format="md")
     statement = trained("personal").statement()
     assert f"{statement['epsilon']:.4g} (simulated)" in text
-    assert f"{trained('personal').metrics()[-1]['error']:.4g}" in text
+    (score,) = json.loads((trained("personal").private / "scorecard.json").read_text())["scores"]
+    assert f"{score['value']:.4g}" in text
+    assert "constant (own m" in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len(rows) > 50
     assert "<" not in re.sub(r"\\<|```.*?```", "", text, flags=re.S)

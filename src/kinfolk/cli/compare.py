@@ -167,8 +167,10 @@ def of_aggregator(privacy: PrivacyLevel, kind: str, colluding: int | None) -> Pr
 
 
 def error_spread(run: Run) -> float:
-    """The standard deviation, over seeds, of the mean client's error; 0 for one seed."""
+    """The standard deviation, over seeds, of what the mean client is judged by; 0 for one seed."""
     if not (run.private / "clients.json").exists():  # nothing was measured
         return 0.0
-    of_seeds = [fmean(errors) for errors in zip(*(row["error"] for row in run.clients()), strict=True)]
+    of_seeds = [
+        fmean(errors) for errors in zip(*(row.get("value", row["error"]) for row in run.clients()), strict=True)
+    ]
     return stdev(of_seeds) if len(of_seeds) > 1 else 0.0

@@ -17,6 +17,7 @@ from kinfolk.toml import ConfigError
 
 if TYPE_CHECKING:
     from kinfolk.training.run_directory import Run
+    from kinfolk.training.scorecard import Score, Scorecard
 
 VERSION = 1
 """Version of the shapes that --json prints."""
@@ -82,7 +83,7 @@ def tell(notes: Iterable[str], silent: bool, most: int = 20) -> None:
         shown.print(f"[yellow]Note:[/yellow] and {len(found) - most} more such messages (all of them with --json)")
 
 
-PRIVATE = ("error", "worst_decile_error", "self_selection", "metrics", "error_spread")
+PRIVATE = ("error", "worst_decile_error", "measured", "self_selection", "metrics", "error_spread")
 """Numbers from test rows, which belong to the protected units."""
 PRIVATE_NOTE = "Test errors are private: they depend on test rows, and no ledger covers them. Publish public/ only."
 
@@ -91,6 +92,10 @@ def private_numbers(row: Mapping[str, Any]) -> list[str]:
     """Which of a run's numbers are private: what comes from test rows, where a release protects them."""
     released = not row["simulated"] and row["level"] != "none"
     return [name for name in PRIVATE if released and row.get(name) is not None]
+
+
+PLAIN = ("loss", "error", "worst_decile_error", "epsilon")
+"""Numbers of a run in progress that stand for themselves; others stand under the name and unit of a metric."""
 
 
 class bar:
@@ -124,15 +129,15 @@ class bar:
     def __call__(self, done: int, total: int, numbers: dict[str, float]) -> None:
         spent = numbers.get("epsilon")
         paid = f", epsilon {spent:.3g}{self._simulated}" if spent is not None else ""
-        loss, error = _number(numbers.get("loss")), _number(numbers.get("error"))
-        note = f", test loss {loss}, error {error}{self._private}{paid}"
+        told = [f"{name} {value:.3g}" for name, value in numbers.items() if name not in PLAIN]
+        note = f", {', '.join(told) or 'not measured'}{self._private if told else ''}{paid}"
         self._last = f"{self._name}: {done} of {total} rounds{note}"
         self._progress.update(self._task, completed=done, total=total, note=f"{note}, left:")
 
 
 def result_row(run: Run) -> dict[str, Any]:
     """A finished run in a few numbers."""
-    from kinfolk.training import run_files
+    from kinfolk.training import run_files, scorecard
 
     statement, last = run.statement(), (run.metrics() or [{}])[-1]
     chosen = run.private / "self_selection.json"
@@ -142,6 +147,7 @@ def result_row(run: Run) -> dict[str, Any]:
         "run": str(run.path),
         "error": last.get("error"),
         "worst_decile_error": last.get("worst_decile_error"),
+        "measured": scorecard.read(run),
         "epsilon": statement["epsilon"],
         "delta": statement["delta"],
         "simulated": statement["simulated"],
@@ -157,19 +163,20 @@ def show_results(command: str, rows: list[dict[str, Any]], as_json: bool, **more
         emit(command, {"results": rows, **more})
         return
     mark = " (private)" if any(row["private"] for row in rows) else ""
-    columns = ("method", f"mean client error{mark}", f"worst tenth{mark}", "epsilon", "delta")
-    table = Table(*columns, title="Test results")
+    cards = [row["measured"] for row in rows if row["measured"]]
+    metric = headings(cards)
+    constant = f"constant ({cards[0]['constant_is']})" if cards and cards[0]["constant_is"] else "constant"
+    columns = ("method", f"{metric[0]}{mark}", "worst tenth", constant, "shared model", *metric[1:], "epsilon")
+    deltas = {f"{row['delta']:.2g}" for row in rows if row["epsilon"] is not None}
+    table = Table(title=f"Test results, mean client{', delta ' + deltas.pop() if len(deltas) == 1 else ''}")
+    for column in columns:
+        table.add_column(column, no_wrap=column in ("method", "epsilon"))
     for row in rows:
-        table.add_row(
-            row["method"],
-            _number(row["error"]),
-            _number(row["worst_decile_error"]),
-            spent(row),
-            "" if row["epsilon"] is None else f"{row['delta']:.2g}",
-        )
+        table.add_row(row["method"], *judged(row["measured"], len(metric)), spent(row))
     console.print(table)
     if mark:
         console.print(PRIVATE_NOTE, highlight=False, soft_wrap=True)
+    warn(rows)
     for row in rows:
         console.print(f"{row['method']}: {row['run']}", highlight=False, markup=False, soft_wrap=True)
         if gains := row.get("self_selection"):
@@ -181,14 +188,58 @@ def show_results(command: str, rows: list[dict[str, Any]], as_json: bool, **more
             )
 
 
+def headings(cards: Sequence[Scorecard]) -> list[str]:
+    """The metrics of runs by name and unit, that which they are judged by first; one word where they differ."""
+    words = {tuple(_words(score) for score in card["scores"]) for card in cards}
+    return list(words.pop()) if len(words) == 1 else ["test error"]
+
+
+def _words(score: Score) -> str:
+    return f"{score['metric']} ({score['unit']})" if score["unit"] else score["metric"]
+
+
+def judged(card: Scorecard | None, metrics: int = 1) -> list[str]:
+    """A run by its first metric (the mean client, the worst tenth, the constant, the shared model), then by others."""
+    if card is None:
+        return ["not measured"] * 4 + [""] * (metrics - 1)
+    first, *others = card["scores"]
+    shared = "none" if first["shared"] is None else number(first["shared"])
+    own = [number(first[key]) for key in ("value", "worst_tenth", "constant")]
+    return [*own, shared, *(number(other["value"]) for other in others[: metrics - 1])]
+
+
+def warn(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Says in words which runs are worse than a constant."""
+    from kinfolk.training import scorecard
+
+    for row in rows:
+        if said := scorecard.warning(row["measured"]):
+            text = f"[yellow]Warning:[/yellow] {escape(str(row['method']))} is {escape(said)}."
+            console.print(text, highlight=False, soft_wrap=True)
+
+
 def spent(row: dict[str, Any]) -> str:
     """An epsilon with what it is worth."""
     mark = " (simulated)" if row["simulated"] else ""
     return "no privacy" if row["epsilon"] is None else f"{row['epsilon']:.3g}{mark}"
 
 
-def _number(value: float | None) -> str:
-    return "not measured" if value is None else f"{value:.4g}"
+def in_words(card: Scorecard | None) -> str:
+    """What a run is worth, in a line: every metric with its unit, and the constant beside it."""
+    from kinfolk.training.scorecard import told
+
+    if card is None:
+        return "not measured"
+    said = []
+    for score in card["scores"]:
+        beside = [f"{card['constant_is'] or 'constant'} {number(score['constant'])}"]
+        beside += [] if score["shared"] is None else [f"shared model {number(score['shared'])}"]
+        said.append(f"{told(score, score['value'])} ({', '.join(beside)})")
+    return "; ".join(said)
+
+
+def number(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.3g}"
 
 
 def refuse_unused(context: typer.Context, names: Sequence[str], why: str, only: bool = False) -> None:

@@ -11,7 +11,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from kinfolk.cli.kept_programs import keep_programs
-from kinfolk.cli.output import Json, bar, console, emit, private_numbers, result_row, show_results, spent, tell
+from kinfolk.cli.output import (
+    Json,
+    bar,
+    console,
+    emit,
+    in_words,
+    private_numbers,
+    result_row,
+    show_results,
+    spent,
+    tell,
+    warn,
+)
 from kinfolk.toml import ConfigError
 
 if TYPE_CHECKING:
@@ -43,21 +55,24 @@ def list_runs(
         emit("runs list", {"runs": rows, "damaged": damaged})
         return
     tell(damaged, False)
-    table = Table("method", "data", "level", "rounds", "epsilon", "error", title=f"Runs in {folder}")
+    table = Table("method", "data", "level", "rounds", "epsilon", "mean client's test rows", title=f"Runs in {folder}")
     for row in rows:
         mark = " (private)" if row["private"] else ""
-        error = "" if row["error"] is None else f"{row['error']:.4g}{mark}"
+        error = f"{in_words(row['measured'])}{mark}"
         epsilon = spent(row) if row["finished"] else "not finished"
         done = f"{row['rounds']}/{row['planned']}"
-        table.add_row(row["method"], escape(row["data"]), row["level"], done, epsilon, error)
+        table.add_row(row["method"], escape(row["data"]), row["level"], done, epsilon, escape(error))
     console.print(table)
     for row in rows:
         console.print(row["run"], highlight=False, markup=False, soft_wrap=True)
 
 
 def _summary(run: Run) -> dict[str, Any]:
+    from kinfolk.training import scorecard
+
     experiment, metrics = run.experiment(), run.metrics()
-    known = {"epsilon": None, "delta": None, "simulated": experiment.seed is not None, "error": None}
+    known: dict[str, object] = {"epsilon": None, "delta": None, "simulated": experiment.seed is not None, "error": None}
+    known["measured"] = scorecard.read(run)
     if metrics:
         known["error"] = metrics[-1].get("error")
     if run.done():
@@ -88,9 +103,13 @@ def show(path: RunPath, as_json: Json = False) -> None:
         emit("runs show", {**whole, "private": private_numbers(whole)})
         return
     table = Table("", "", show_header=False, title=escape(row["name"]))
-    for key in ("method", "data", "level", "planned", "rounds", "error"):
-        table.add_row(f"{key} (private)" if key in row["private"] else key, escape(str(row[key])))
+    for key in ("method", "data", "level", "planned", "rounds"):
+        table.add_row(key, escape(str(row[key])))
+    mark = " (private)" if "measured" in row["private"] else ""
     console.print(table)
+    said = f"The mean client on its test rows{mark}: {in_words(row['measured'])}"
+    console.print(said, highlight=False, markup=False, soft_wrap=True)
+    warn([row])
     if run.done():
         console.print(run_files.read_text(run.public / "statement.txt"), highlight=False, markup=False, soft_wrap=True)
     else:

@@ -169,6 +169,8 @@ def train(
             phases=(found.phase,),
             evaluate=evaluate,
         )
+    if experiment.seed is None and experiment.privacy.level.private and experiment.evaluate is None:
+        notes += about_test_rows(experiment.data.test_fraction)
     tell(notes, as_json)
     with bar(as_json, experiment.name, experiment.seed is not None) as progress:
         run = loop.run(
@@ -191,6 +193,16 @@ def train(
 BESIDE_A_FILE = ("sources", "output", "ledger", "disjoint_because", "data_dir", "track", "as_json")
 """Options that are not settings of an experiment."""
 OF_TABLES = ("client", "target", "schema", "name")
+
+
+def about_test_rows(fraction: float) -> list[str]:
+    """What a release without an evaluation gives away for a test that nobody else may see."""
+    if not fraction:
+        return []
+    return [
+        f"{fraction:.0%} of the rows are kept to test on, and what is measured on them stays private: where rows are "
+        "few, --test-fraction 0 trains on all of them; --evaluate 0.5 pays for metrics that may be published"
+    ]
 
 
 def _strength(text: str | None) -> float | str | None:

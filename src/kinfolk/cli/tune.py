@@ -32,7 +32,7 @@ def tune(
 
     `kinfolk tune --option strength=0.3,1,3,10 --option step_size=0.1,0.3 --epsilon 3 --seed 0`
     """
-    from kinfolk.cli.output import console, emit
+    from kinfolk.cli.output import console, emit, in_words, warn
     from kinfolk.data.choice import DataChoice
     from kinfolk.privacy.levels import example_level
     from kinfolk.training.experiment import Experiment, Phase, Training
@@ -53,6 +53,7 @@ def tune(
     values = {
         "options": winner.options,
         "error": winner.error,
+        "measured": winner.measured,
         "epsilon": max(winner.epsilons.values()),
         "delta": winner.delta,
         "simulated": True,
@@ -70,10 +71,11 @@ def tune(
     table = Table("", "", title="The winner", show_header=False)
     for key, value in winner.options.items():
         table.add_row(key.replace("_", " "), f"{value:g}")
-    table.add_row("mean client error", f"{winner.error:.4g}")
+    table.add_row("mean client's test rows", in_words(winner.measured))
     table.add_row("epsilon, tuning included", f"{values['epsilon']:.4g} (simulated)")
     table.add_row("delta", f"{winner.delta:.3g}")
     console.print(table)
+    warn([{"method": method, "measured": winner.measured}])
 
 
 def _values(text: str) -> tuple[str, list[float]]:

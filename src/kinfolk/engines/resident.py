@@ -269,7 +269,10 @@ def all_models(algorithms: Algorithm, states: State) -> Params:
 
 @partial(jax.jit, static_argnums=0)
 def errors(plan: Plan, algorithms: Algorithm, tests: Sequence[Rows], states: State) -> dict[str, Array]:
-    """Per sweep point, seed and client: mean loss, and mean error (squared error, or share of wrong labels)."""
+    """Per sweep point, seed and client: mean loss, and mean error (squared error, or share of wrong labels).
+
+    Of numbers also `mae`, the mean absolute error.
+    """
 
     def of_client(algorithm: Algorithm, shared: Shared, own: tuple[Personal, Params], rows: Rows) -> dict[str, Array]:
         personal, params = own
@@ -293,7 +296,7 @@ def errors_of(model: Model, params: Params, rows: Rows) -> dict[str, Array]:
     losses = jax.vmap(lambda x, y: model.loss(params, x, y))(rows.x, rows.y)
     wrong = jax.vmap(lambda x, y: error(model, model.predict(params, x), y))(rows.x, rows.y)
     count = jnp.where(rows.mask.any(), rows.mask.sum().astype(jnp.float32), jnp.nan)
-    return {
-        "loss": jnp.where(rows.mask, losses, 0).sum() / count,
-        "error": jnp.where(rows.mask, wrong, 0).sum() / count,
-    }
+    each = {"loss": losses, "error": wrong}
+    if model.outcome == "number":
+        each["mae"] = jnp.sqrt(wrong)
+    return {name: jnp.where(rows.mask, values, 0).sum() / count for name, values in each.items()}

@@ -8,6 +8,8 @@ from kinfolk.algorithms import REGISTRY
 from kinfolk.report import checking, clients, curves, may_be_shown, words
 from kinfolk.report.content import Code, Details, Facts, Items, Paragraph, Part, Report, Section, Table, Value, number
 from kinfolk.report.reading import Record
+from kinfolk.training import scorecard
+from kinfolk.training.scorecard import told
 
 LONGEST = 200
 """Most rows of a table of parties; the statement has all of them."""
@@ -77,7 +79,6 @@ def _summary(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
     header = ["method", "level", "rounds", "epsilon", "delta"]
     rows = []
     for record in records:
-        last = record.metrics[-1] if record.metrics else {}
         row: list[str | Value] = [
             record.method,
             record.statement["level"],
@@ -86,15 +87,29 @@ def _summary(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
             "" if record.epsilon is None else number(record.statement["delta"]),
         ]
         if with_private:
-            row += [number(last[key]) if key in last else "" for key in ("error", "worst_decile_error")]
+            row += [*curves.judged(record), *_others(record)]
         rows.append(tuple(row))
     if with_private:
-        header += [f"mean client {curves.error_name(records)}", "worst tenth of clients"]
+        header += [*curves.judged_by(records), *(["other metrics"] if any(map(_others, records)) else [])]
     if len(records) > 1 or with_private:
-        parts.append(Table("The runs on this page", tuple(header), tuple(rows)))
+        width = len(header)
+        parts.append(Table("The runs on this page", tuple(header), tuple((*row, "")[:width] for row in rows)))
+    parts += [
+        Paragraph((f"{record.method} ({record.run.name}) is {said}.",), "warn")
+        for record in records
+        if (said := scorecard.warning(record.card))
+    ]
     if len(records) > 1:
         parts.append(Details("Names of the runs, in this order", (Items(tuple((r.run.name,) for r in records)),)))
     return tuple(parts)
+
+
+def _others(record: Record) -> list[str]:
+    """Metrics beside the one that a run is judged by, each with its constant."""
+    scores = [] if record.card is None else record.card["scores"][1:]
+    constants = ("not measured" if one["constant"] is None else f"{one['constant']:.3g}" for one in scores)
+    pairs = zip(scores, constants, strict=True)
+    return [", ".join(f"{told(one, one['value'])} (constant {other})" for one, other in pairs)] if scores else []
 
 
 def _facts(record: Record) -> tuple[tuple[str, str | Value], ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from kinfolk.report.content import Chart, Details, Facts, Paragraph, Part, Series, Table, number
-from kinfolk.report.curves import error_name, short_names
+from kinfolk.report.content import Chart, Details, Facts, Paragraph, Part, Series, Table, Value, number
+from kinfolk.report.curves import constant_name, error_name, short_names
 from kinfolk.report.reading import Record
 
 MOST = 150
@@ -71,16 +71,35 @@ def _bars(named: Sequence[tuple[str, Record]]) -> Chart:
         points = tuple((float(place), value) for place, _, value in own)
         labels = tuple(f"{name}: {client}, {error} {number(value)}" for _, client, value in own)
         series.append(Series(name, points, labels, "bars"))
-        rows += [(name, client, number(value)) for _, client, value in own]
+        rows += [(name, client, number(value), _constant(record, client)) for _, client, value in own]
+    series += _constants(named, {client: float(place) for place, client in enumerate(clients, 1)})
     return Chart(
         f"Each client's {error}",
         f"Mean over repetitions. Clients are in the order of their errors in {named[0][0]}.",
         "client",
         error,
         tuple(series),
-        Table("Each client's error", ("run", "client", error), tuple(rows)),
+        Table("Each client's error", ("run", "client", error, _head(named)), tuple(rows)),
         names=tuple(clients),
     )
+
+
+def _constant(record: Record, client: str) -> str | Value:
+    found = (record.constants or {}).get(client)
+    return "not measured" if found is None else number(found)
+
+
+def _head(named: Sequence[tuple[str, Record]]) -> str:
+    return constant_name([record for _, record in named])
+
+
+def _constants(named: Sequence[tuple[str, Record]], places: Mapping[str, float]) -> list[Series]:
+    """Bars of the clients' own constants, which all runs on the same rows share."""
+    known = next((record.constants for _, record in named if record.constants), {})
+    own = [(places[client], client, value) for client, value in known.items() if client in places]
+    labels = tuple(f"{client}: {_head(named)} {number(value)}" for _, client, value in own)
+    points = tuple((place, value) for place, _, value in own)
+    return [Series(_head(named), points, labels, "bars")] if own else []
 
 
 def _spread(named: Sequence[tuple[str, Record]], most: int) -> Chart:
@@ -94,7 +113,12 @@ def _spread(named: Sequence[tuple[str, Record]], most: int) -> Chart:
         points = tuple((100 * (place + 1) / len(ranked), value) for place, _, value in kept)
         labels = tuple(f"{name}: {client}, {error} {number(value)}" for _, client, value in kept)
         series.append(Series(name, points, labels))
-        rows += [(name, client, number(value)) for _, client, value in kept]
+        rows += [(name, client, number(value), _constant(record, client)) for _, client, value in kept]
+    known = next((record.constants for _, record in named if record.constants), {})
+    if ordered := sorted(known.items(), key=lambda item: item[1]):
+        at = [(100 * (place + 1) / len(ordered), *ordered[place]) for place in _thinned(len(ordered), most)]
+        labels = tuple(f"{_head(named)}: {client}, {number(value)}" for _, client, value in at)
+        series.append(Series(_head(named), tuple((across, value) for across, _, value in at), labels))
     count = max(len(record.errors or {}) for _, record in named)
     return Chart(
         f"Each client's {error}",
@@ -102,7 +126,7 @@ def _spread(named: Sequence[tuple[str, Record]], most: int) -> Chart:
         "share of clients (%)",
         error,
         tuple(series),
-        Table("Each client's error", ("run", "client", error), tuple(rows)),
+        Table("Each client's error", ("run", "client", error, _head(named)), tuple(rows)),
         from_zero=True,
         shaded=(90.0, 100.0, "worst tenth"),
     )
@@ -120,7 +144,7 @@ def _changes(name: str, record: Record, base: Record, most: int) -> list[Part]:
     pairs = (
         ("Clients that gain", number(len(gains))),
         ("Clients that lose", number(len(losses))),
-        ("Median change of error", number(float(np.median([change for change, _ in ranked])))),
+        (f"Median change of {error}", number(float(np.median([change for change, _ in ranked])))),
         ("Largest loss", number(max(losses, default=0.0))),
         ("Gain among the worst tenth", f"{helped} of {tenth}"),
     )
@@ -138,7 +162,7 @@ def _changes(name: str, record: Record, base: Record, most: int) -> list[Part]:
         f"{base.run.name}, {'no privacy' if base.epsilon is None else f'epsilon {number(base.epsilon, base.note)}'}."
         + _some(len(ranked), most),
         "client, from the largest loss to the largest gain",
-        "change of error",
+        f"change of {error}",
         tuple(s for s in (stems("gains", True), stems("loses or equal", False)) if s.points),
         Table("Change against training alone", ("client", "alone", "here", "change"), rows),
         names=tuple(client for _, client in ranked) if len(ranked) <= FEW else (),

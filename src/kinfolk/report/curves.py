@@ -14,23 +14,41 @@ HIDDEN = "Errors are measured on clients' test rows and lie in private/: they ar
 
 
 def error_name(records: Sequence[Record]) -> str:
-    """What `error` means for these runs."""
-    names = {
-        {"number": "squared error", "binary": "share of wrong labels", "classes": "share of wrong labels"}.get(
-            record.statement.get("outcome", ""), "test error"
-        )
-        for record in records
-    }
+    """What these runs are judged by: a metric and its unit."""
+    scores = [record.measured for record in records if record.measured is not None]
+    names = {f"{one['metric']} ({one['unit']})" if one["unit"] else one["metric"] for one in scores}
     return names.pop() if len(names) == 1 else "test error"
+
+
+def constant_name(records: Sequence[Record]) -> str:
+    """What each client's constant is called."""
+    names = {record.card["constant_is"] for record in records if record.card is not None} - {""}
+    return f"constant ({names.pop()})" if len(names) == 1 else "constant"
+
+
+def judged(record: Record) -> tuple[str | Value, ...]:
+    """The mean client, the worst tenth, the constant and the shared model, by what the run is judged by."""
+    score = record.measured
+    if score is None:
+        return ("not measured",) * 4
+    constant = "not measured" if score["constant"] is None else number(score["constant"])
+    shared = "none" if score["shared"] is None else number(score["shared"])
+    return number(score["value"]), number(score["worst_tenth"]), constant, shared
+
+
+def judged_by(records: Sequence[Record]) -> tuple[str, ...]:
+    """The heads of the columns that `judged` fills."""
+    return f"mean client {error_name(records)}", "worst tenth of clients", constant_name(records), "shared model"
 
 
 def utility(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
     """Epsilon across, error upwards: a point per run, a line per method and level."""
     if not with_private:
         return (Paragraph((HIDDEN,), "small"),)
-    measured = [record for record in records if record.metrics]
-    if not measured:
-        return ()
+    known = [(record, record.measured) for record in records if record.measured is not None]
+    if not known:
+        return (Paragraph(("Not measured: no client has test rows.",), "small"),)
+    measured, values = [record for record, _ in known], {record.run.name: score["value"] for record, score in known}
     groups: dict[str, list[Record]] = {}
     for record in measured:
         groups.setdefault(f"{record.method}, {record.statement['level']} level", []).append(record)
@@ -39,26 +57,30 @@ def utility(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
     for name, group in groups.items():
         placed = sorted((r for r in group if r.epsilon), key=lambda r: r.epsilon or 0.0)
         if placed:
-            points = tuple((float(r.epsilon or 0), float(r.metrics[-1]["error"])) for r in placed)
+            points = tuple((float(r.epsilon or 0), values[r.run.name]) for r in placed)
             series.append(Series(name, points, tuple(_point(r, name) for r in placed)))
         for record in (r for r in group if not r.epsilon):
             label = f"{name}: {_point(record, '')}"
             ends = (min(positive, default=0.5), max(positive, default=1.0))
-            height = float(record.metrics[-1]["error"])
+            height = values[record.run.name]
             series.append(Series(name, ((ends[0], height), (ends[1], height)), (label, label), "level"))
-    error, heights = error_name(measured), [record.metrics[-1]["error"] for record in measured]
+    error, heights = error_name(measured), list(values.values())
+    if constant := {score["constant"] for _, score in known if score["constant"] is not None}:
+        name, height = constant_name(measured), sum(constant) / len(constant)
+        ends = (min(positive, default=0.5), max(positive, default=1.0))
+        series.append(Series(name, ((ends[0], height), (ends[1], height)), (f"{name}: {number(height)}",) * 2, "level"))
+        heights.append(height)
     wide = min(heights) > 0 and max(heights) > WIDE * min(heights)
     rows = tuple(
         (
             record.run.name,
             record.method,
             "no privacy" if record.epsilon is None else number(record.epsilon, record.note),
-            number(record.metrics[-1]["error"]),
-            number(record.metrics[-1]["worst_decile_error"]),
+            *judged(record),
         )
         for record in measured
     )
-    header = ("run", "method", "epsilon", f"mean client {error}", "worst tenth of clients")
+    header = ("run", "method", "epsilon", *judged_by(measured))
     chart = Chart(
         f"Mean client's {error} against epsilon",
         f"One point per run: {len(measured)} in all. Left is more private, down is more accurate.",
@@ -79,7 +101,8 @@ def utility(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
 
 
 def _point(record: Record, name: str) -> str:
-    error = f"error {number(record.metrics[-1]['error'])}"
+    score = record.measured
+    error = "not measured" if score is None else f"{error_name([record])} {number(score['value'])}"
     epsilon = "no privacy" if record.epsilon is None else f"epsilon {number(record.epsilon, record.note)}"
     return f"{name}: {epsilon}, {error}" if name else f"{epsilon}, {error}"
 

@@ -11,9 +11,10 @@ import numpy as np
 from kinfolk.accounting import composition
 from kinfolk.accounting.ledger import LedgerError, Line, read_lines
 from kinfolk.accounting.statement import Statement
-from kinfolk.training import run_directory, run_files
+from kinfolk.training import run_directory, run_files, scorecard
 from kinfolk.training.experiment import Experiment
 from kinfolk.training.run_directory import Environment, Metrics, Run, RunError
+from kinfolk.training.scorecard import Score, Scorecard
 
 POINTS = 20
 """Most points of an epsilon-over-rounds curve: each is an account of its own."""
@@ -30,7 +31,7 @@ class Spending:
 
 @dataclass(frozen=True)
 class Record:
-    """A finished run, as a report reads it. The last three are empty without `private/`."""
+    """A finished run, as a report reads it. What follows its strengths is empty without `private/`."""
 
     run: Run
     experiment: Experiment
@@ -41,11 +42,33 @@ class Record:
     strengths: tuple[Metrics, ...]
     metrics: tuple[Metrics, ...] = ()
     errors: dict[str, float] | None = None
-    """Each client's test error at the end, its mean over repetitions."""
+    """Each client's test error at the end, its mean over repetitions: by the first metric of `card`."""
+    constants: dict[str, float] | None = None
+    """The same of each client's own constant."""
+    card: Scorecard | None = None
+    """What was measured, by name and in the target's own unit."""
 
     @property
     def method(self) -> str:
         return " then ".join(dict.fromkeys(phase.method for phase in self.experiment.phases))
+
+    @property
+    def measured(self) -> Score | None:
+        """What the run is judged by; of older runs their error, without a unit."""
+        if self.card is not None:
+            return self.card["scores"][0]
+        if not self.metrics:
+            return None
+        number = self.statement.get("outcome") == "number"
+        return {
+            "metric": "squared error" if number else "share of wrong labels",
+            "unit": "",
+            "less_is_better": True,
+            "value": float(self.metrics[-1]["error"]),
+            "worst_tenth": float(self.metrics[-1]["worst_decile_error"]),
+            "constant": None,
+            "shared": None,
+        }
 
     @property
     def note(self) -> str:
@@ -82,14 +105,18 @@ def read(path: Path, with_private: bool) -> Record:
         spending=spending(run, statement),
         strengths=tuple(record for record in [*strengths, *metrics] if "strength" in record),
         metrics=tuple(line for line in metrics if "error" in line),
-        errors=_client_errors(run) if with_private else None,
+        errors=_of_clients(run, "value") if with_private else None,
+        constants=_of_clients(run, "constant") if with_private else None,
+        card=scorecard.read(run) if with_private else None,
     )
 
 
-def _client_errors(run: Run) -> dict[str, float] | None:
+def _of_clients(run: Run, key: str) -> dict[str, float] | None:
     if not (run.private / "clients.json").exists():
         return None
-    return {row["client"]: float(np.mean(row["error"])) for row in run.clients()}
+    rows = run.clients()
+    known = key if any(key in row for row in rows) else "error" if key == "value" else key
+    return {row["client"]: float(np.mean(row[known])) for row in rows if known in row}
 
 
 def spending(run: Run, statement: Statement) -> Spending | None:

@@ -74,7 +74,7 @@ def from_run(run: Run) -> Fitted:
     import jax.numpy as jnp
 
     from kinfolk.training import run_directory, run_files
-    from kinfolk.training.build import OWN, build_algorithm, build_model
+    from kinfolk.training.build import OWN, build_algorithm, build_model, shared_model
 
     text = run.schema()
     if text is None:
@@ -107,9 +107,8 @@ def from_run(run: Run) -> Fitted:
     )
     if any(leaf.shape[0] != len(ids) for leaf in jax.tree.leaves(own)):
         raise run_files.damaged(models, f"it names {len(ids)} clients and has models of others")
-    shapes = [jax.tree.map(lambda leaf: leaf.shape, tree) for tree in (shared_like, params)]
-    has_shared = phase.method != "local" and shapes[0] == shapes[1]
-    return Fitted(schema, ids, _dense(model, own), _dense(model, shared) if has_shared else None, run.statement())
+    common = shared_model(phase.method, model, shared)
+    return Fitted(schema, ids, _dense(model, own), None if common is None else _dense(model, common), run.statement())
 
 
 def _dense(model: Model, params: Params) -> Layers:

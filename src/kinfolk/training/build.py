@@ -68,6 +68,19 @@ def _image_model(choice: ModelChoice, shape: tuple[int, ...], classes: int) -> M
         raise ConfigError(f"model={choice.name!r}: {error}") from None
 
 
+def shared_model(method: str, model: Model, shared: Tree) -> Tree | None:
+    """The one model for everybody in a method's shared state; None where there is none.
+
+    `method`: its name. `model`: what it would look like. `shared`: the state, or its shapes, without leading axes.
+    """
+    found = shared["model"] if isinstance(shared, dict) and "model" in shared else shared
+    wanted = jax.eval_shape(model.init, jax.random.key(0))
+    if method == "local" or jax.tree.structure(found) != jax.tree.structure(wanted):
+        return None
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
+    return found if all(own.shape == other.shape for own, other in pairs) else None
+
+
 def build_algorithm(phase: Phase, level: str, ids: Sequence[str] | None = None) -> Algorithm:
     """The phase's algorithm, if it may be used at this level.
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from kinfolk import trees
 from kinfolk.engines import resident
 from kinfolk.engines.resident import State
-from kinfolk.training.build import as_sweep
+from kinfolk.training import scorecard
+from kinfolk.training.build import as_sweep, shared_model
 from kinfolk.training.prepare import Job
+from kinfolk.training.scorecard import Numbers, Scorecard
+from kinfolk.types import Tree
 
 
 def measure(job: Job, phase: int, state: State) -> dict[str, np.ndarray]:
@@ -33,6 +37,48 @@ def summary(numbers: dict[str, np.ndarray]) -> dict[str, float]:
         "error": float(errors.mean()),
         "worst_decile_error": float(errors[:, -worst:].mean()),
     }
+
+
+def watched(job: Job, numbers: Numbers) -> dict[str, float]:
+    """The metric that a run is judged by, under its name and unit, for those who watch; empty where nothing was
+    measured.
+    """
+    first = scorecard.yardsticks(job.plan.model.outcome, job.federations[0].target)[0]
+    found = numbers[first.key][:, measured(numbers[first.key])]
+    return {first.words: first.factor * float(found.mean())} if found.size else {}
+
+
+def at_the_end(job: Job, phase: int, state: Tree, numbers: Numbers) -> tuple[Scorecard | None, dict[str, np.ndarray]]:
+    """What a run's models are worth beside the constant and the shared model: the scorecard, and each client's.
+
+    Each client's are those of the first metric, in the target's own unit, as `value`, `constant` and `shared`, with
+    axes (seeds, clients). Where clients are streamed, the shared model and the AUC are not measured.
+
+    `phase`: the last. `state`: after it. `numbers`: what was measured of everybody.
+    """
+    model, data = job.plan.model, job.federations
+    if not any(np.asarray(one.test.sizes).any() for one in data):
+        return None, {}
+    seeds = range(len(numbers["error"]))
+    own, shared = dict(numbers), None
+    if job.experiment.engine.store == "device":
+        if model.outcome == "binary":
+            models = resident.all_models(as_sweep(job.algorithms[phase]), state)
+            found = [scorecard.of_models(model, trees.row(models, (0, n)), data[n % len(data)]) for n in seeds]
+            own["auc"] = scorecard.together(found)["auc"]
+        common = [
+            shared_model(job.experiment.phases[phase].method, model, trees.row(state.shared, (0, n))) for n in seeds
+        ]
+        if all(one is not None for one in common):
+            pairs = zip(common, seeds, strict=True)
+            shared = scorecard.together(
+                [scorecard.of_models(model, p, data[n % len(data)], one=True) for p, n in pairs]
+            )
+    constant = scorecard.together([scorecard.constants(model.outcome, data[n % len(data)]) for n in seeds])
+    card = scorecard.scorecard(model.outcome, data[0].target, own, constant, shared)
+    first = scorecard.yardsticks(model.outcome, data[0].target)[0]
+    known = {"value": own, "constant": constant, "shared": shared or {}}
+    return card, {name: first.factor * part[first.key] for name, part in known.items() if first.key in part}
 
 
 def gains(alone: np.ndarray, chosen: np.ndarray) -> dict[str, float]:

@@ -16,6 +16,7 @@ from kinfolk.privacy.exact_noise import MOST_UNITS
 from kinfolk.privacy.tables import GAINS, Board, Unit
 from kinfolk.toml import ConfigError
 from kinfolk.training import run_directory
+from kinfolk.training.build import shared_model
 from kinfolk.training.prepare import Job
 from kinfolk.training.run_directory import Run
 from kinfolk.types import Params, Rows, Tree
@@ -116,12 +117,8 @@ def models_of(job: Job, where: Run) -> tuple[Params, Params | None]:
     public = where.public / "models.npz"
     own = run_directory.read_tree(public if public.exists() else where.private / "models.npz", params)[0]
     shared_like = jax.eval_shape(lambda: algorithm.init(model.init(jax.random.key(0)), len(job.ids)))
-    same = jax.tree.structure(shared_like) == jax.tree.structure(params) and all(
-        a.shape == b.shape for a, b in zip(jax.tree.leaves(shared_like), jax.tree.leaves(params), strict=True)
-    )
-    has_shared = same and job.experiment.phases[-1].method != "local"
-    shared = run_directory.read_tree(where.public / "shared.npz", shared_like)[0] if has_shared else None
-    return jax.tree.map(jnp.asarray, own), None if shared is None else jax.tree.map(jnp.asarray, shared)
+    own, state = jax.tree.map(jnp.asarray, (own, run_directory.read_tree(where.public / "shared.npz", shared_like)[0]))
+    return own, shared_model(job.experiment.phases[-1].method, model, state)
 
 
 def people_of(data: Federation) -> tuple[np.ndarray | None, int]:

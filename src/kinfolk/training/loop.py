@@ -10,6 +10,7 @@ from typing import NoReturn, TypedDict
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from kinfolk.accounting import locks, owner
 from kinfolk.accounting.ledger import Ledger, LedgerError
@@ -18,11 +19,11 @@ from kinfolk.engines.client_store import StoreError
 from kinfolk.engines.resident import State
 from kinfolk.personalize.self_select import SelfSelect
 from kinfolk.privacy.release import PrivacyError
-from kinfolk.training import inputs, published, run_directory, run_files, statements, tracking
+from kinfolk.training import inputs, published, run_directory, run_files, scorecard, statements, tracking
 from kinfolk.training.backends import Backend, backend_of
 from kinfolk.training.build import as_array, as_sweep
 from kinfolk.training.charges import Chunk, affordable, charge, chunk_rounds, chunks_of, uses_of
-from kinfolk.training.evaluate import gains, measure, measured, summary
+from kinfolk.training.evaluate import at_the_end, gains, measure, measured, summary, watched
 from kinfolk.training.experiment import Experiment
 from kinfolk.training.inputs import GivenData
 from kinfolk.training.noise_tape import checked_for_release, with_fresh_noise, without_noise
@@ -42,7 +43,8 @@ class Stopped(TypedDict):
 
 """In a run's private part: that it stopped for good, and why."""
 Progress = Callable[[int, int, dict[str, float]], None]
-"""Called after every chunk with rounds done, rounds in all, and a few numbers."""
+"""Called after every chunk with rounds done, rounds in all, and a few numbers; what a run is judged by stands under its
+name and unit, as `MAE (points)`."""
 
 
 def run(
@@ -203,8 +205,10 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None, trac
             done = chunk.end
             backend.save(job, where, state, done)
             _write_down(job, where, described)
-            numbers = summary(backend.measure(job, phase, state, everybody=False))
+            found = backend.measure(job, phase, state, everybody=False)
+            numbers = summary(found)
             run_directory.append_json(where.private / "metrics.jsonl", {"round": done, **numbers})
+            numbers |= watched(job, found)
             if progress or track:
                 numbers |= _spent(job, ledger)
             log(done, numbers)
@@ -310,8 +314,15 @@ def finish(job: Job, where: Run, ledger: Ledger, state: Tree, phase: int, done: 
     )
     numbers = backend.measure(job, phase, state, everybody=True)
     clients = measured(numbers["error"]).tolist()
-    rows = [{"client": job.ids[k], **{key: values[:, k].tolist() for key, values in numbers.items()}} for k in clients]
+    card, own = at_the_end(job, phase, state, numbers)
+    kept = {"loss": numbers["loss"], "error": numbers["error"], **own}
+    rows = [
+        {"client": job.ids[k]}
+        | {key: values[:, k].tolist() for key, values in kept.items() if not np.isnan(values[:, k]).any()}
+        for k in clients
+    ]
     if rows:
         run_directory.write_json(where.private / "clients.json", rows)
+        run_directory.write_json(where.private / scorecard.FILE, card)
     statements.write(job, where, ledger, done)
     backend.tidy(state)

@@ -69,6 +69,12 @@ class ClientResult(TypedDict):
     client: str
     loss: list[float]
     error: list[float]
+    value: NotRequired[list[float]]
+    """By the first metric of the scorecard, in the target's own unit."""
+    constant: NotRequired[list[float]]
+    """The same of its own constant."""
+    shared: NotRequired[list[float]]
+    """The same of the shared model."""
 
 
 class Begun(TypedDict):

@@ -6,6 +6,7 @@ it measures on data is private, and no ledger covers a copy of it elsewhere.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -79,4 +80,11 @@ def _mlflow(experiment: Experiment, folder: Path) -> Iterator[Write]:
     }
     with mlflow.start_run(run_name=folder.parent.name):
         mlflow.log_params(settings)
-        yield lambda numbers, done: mlflow.log_metrics(numbers, step=done)
+        yield lambda numbers, done: mlflow.log_metrics(
+            {_plain(key): value for key, value in numbers.items()}, step=done
+        )
+
+
+def _plain(name: str) -> str:
+    """A metric's name and unit without what MLflow does not take."""
+    return re.sub(r"[^\w .:/-]", "", name)

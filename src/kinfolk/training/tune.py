@@ -39,9 +39,10 @@ from kinfolk.theory.mean_estimation import Problem
 from kinfolk.toml import ConfigError
 from kinfolk.training.build import as_sweep, build_algorithm
 from kinfolk.training.charges import uses_of
-from kinfolk.training.evaluate import summary
+from kinfolk.training.evaluate import at_the_end, summary
 from kinfolk.training.experiment import Experiment, Phase
 from kinfolk.training.prepare import Job, prepare
+from kinfolk.training.scorecard import Scorecard
 from kinfolk.types import Algorithm, Model, Params, Rows, Tree
 
 SCORE = "score"
@@ -89,7 +90,9 @@ class Winner:
     """Per client, for the whole selection."""
     delta: float
     error: float | None
-    """Mean client's test error: for study, in a simulation."""
+    """Mean client's test error, as the model sees it: for study, in a simulation."""
+    measured: Scorecard | None
+    """The same by name and in the target's own unit, beside the constant and the shared model."""
     warning: str | None
 
 
@@ -115,22 +118,22 @@ def tune(experiment: Experiment, tuning: Tuning, data: Federation | None = None)
     generator = np.random.default_rng([experiment.seed, 1])
     count = theory.draw_trials(generator, mean=tuning.trials, shape=tuning.shape)
     score_of = scoring(job.plan.model)
-    best: tuple[float, dict[str, float], Tree, float] | None = None
+    best: tuple[float, dict[str, float], Tree, Scorecard | None, float] | None = None
     for number in range(count):  # never cut short: the number alone decides
         options = combinations[int(generator.integers(len(combinations)))]
         algorithm = build_algorithm(
             Phase(phase.method, phase.rounds, {**phase.options, **options}), "example", data.ids
         )
         key = jax.random.fold_in(jax.random.key(experiment.seed), 1000 + number)
-        models, error = trained(job, algorithm, key)
+        models, card, error = trained(job, algorithm, key)
         score = float(score_of(scorer, models, validation, jax.random.fold_in(key, 1)))
         if best is None or score < best[0]:
-            best = (score, options, models, error)
+            best = (score, options, models, card, error)
     delta = max(job.account.deltas().values())
     warning = expectation(job, tuning)
     if best is None:
-        return Winner(None, None, dict.fromkeys(epsilons, 0.0), delta, None, warning)
-    return Winner(best[1], best[2], epsilons, delta, best[3], warning)
+        return Winner(None, None, dict.fromkeys(epsilons, 0.0), delta, None, None, warning)
+    return Winner(best[1], best[2], epsilons, delta, best[4], best[3], warning)
 
 
 def _refuse(experiment: Experiment) -> None:
@@ -168,7 +171,8 @@ def split(data: Federation, share: float, seed: int) -> tuple[Federation, Rows]:
     tests = replace(data.test, x=data.test.x[places], y=data.test.y[places], sizes=data.test.sizes[places])
     longest = int(parts.test.sizes.max())
     validation = parts.test.rows(slice(0, len(parts.ids)), longest)
-    kept = replace(parts, test=tests, scaling=data.scaling, scaling_is_private=data.scaling_is_private)
+    private = data.scaling_is_private
+    kept = replace(parts, test=tests, target=data.target, scaling=data.scaling, scaling_is_private=private)
     return kept, validation
 
 
@@ -227,17 +231,18 @@ def noise_of_a_trial(
     return float(np.nextafter(np.float32(found), np.float32(np.inf)))
 
 
-def trained(job: Job, algorithm: Algorithm, key: Array) -> tuple[Tree, float]:
-    """One trial's personal models, and the mean client's test error."""
+def trained(job: Job, algorithm: Algorithm, key: Array) -> tuple[Tree, Scorecard | None, float]:
+    """One trial's personal models, and what they are worth on test rows."""
     trial = Sweep(job.plan, as_sweep(algorithm), as_sweep(job.terms), job.clients, job.tests)
     states = resident.start_all(job.plan, trial.algorithms, key[None])
     before, rounds = uses_of(states), job.experiment.rounds
     states = trial.rounds(states, 0, rounds)
     job.account.require_metered(before, uses_of(states), range(rounds))
-    numbers = trial.errors(states)
-    error = summary({name: np.asarray(values)[0] for name, values in numbers.items()}).get("error", math.nan)
+    numbers = {name: np.asarray(values)[0] for name, values in trial.errors(states).items()}
+    card, _ = at_the_end(replace(job, algorithms=(algorithm,)), 0, states, numbers)
     state = resident.one_run(states)
-    return jax.vmap(lambda personal: algorithm.model(state.shared, personal))(state.personal), error
+    models = jax.vmap(lambda personal: algorithm.model(state.shared, personal))(state.personal)
+    return models, card, summary(numbers).get("error", math.nan)
 
 
 def scoring(model: Model) -> Callable[[GaussianSum, Params, Rows, Array], Array]:
