@@ -12,6 +12,7 @@ import jax
 import pytest
 
 from kinfolk.data import registry
+from kinfolk.data.sets.catalogue import BuiltIn
 from tests.small import six_schools
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -87,7 +88,7 @@ def own_ledgers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def small_schools(monkeypatch: pytest.MonkeyPatch) -> None:
     """The built-in federation, made small."""
-    monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", six_schools)
+    monkeypatch.setitem(registry.BUILT_IN, "synthetic_schools", BuiltIn(six_schools))
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from kinfolk.algorithms.registry import resolve
 from kinfolk.data import registry
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import Federation, from_rows
+from kinfolk.data.sets.catalogue import BuiltIn
 from kinfolk.engines import resident
 from kinfolk.privacy.choice import ExactMin
 from kinfolk.privacy.gates import DataGate
@@ -189,7 +190,7 @@ def test_a_network_has_a_strength_per_layer() -> None:
 
 
 def test_a_run_writes_its_strengths_and_says_what_they_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", lambda: federation(0.1))
+    monkeypatch.setitem(registry.BUILT_IN, "synthetic_schools", BuiltIn(lambda: federation(0.1)))
     experiment = Experiment(
         seed=0,
         data=DataChoice("synthetic_schools"),

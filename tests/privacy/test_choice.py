@@ -15,6 +15,7 @@ from kinfolk import models, trees
 from kinfolk.accounting.composition import BudgetError, epsilon
 from kinfolk.data import registry
 from kinfolk.data.federation import Federation, from_rows
+from kinfolk.data.sets.catalogue import BuiltIn
 from kinfolk.deploy.round_account import round_meter
 from kinfolk.engines import resident
 from kinfolk.privacy import exact_noise
@@ -94,7 +95,7 @@ def experiment(**changes: object) -> Experiment:
 
 @pytest.mark.slow
 def test_clusters_are_found_and_choices_are_in_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", lambda: clusters())
+    monkeypatch.setitem(registry.BUILT_IN, "synthetic_schools", BuiltIn(lambda: clusters()))
     run = loop.run(experiment(), tmp_path)
     with np.load(run.public / "models.npz") as file:
         chosen, ids = np.sign(file["[0]['weights']"][:, 0, 0]), file["ids"]  # the clusters' slopes are opposite
@@ -170,7 +171,7 @@ def test_without_a_proposal_left_the_choice_does_not_depend_on_data() -> None:
 
 @pytest.mark.slow
 def test_a_release_with_private_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", lambda: clusters())
+    monkeypatch.setitem(registry.BUILT_IN, "synthetic_schools", BuiltIn(lambda: clusters()))
     run = loop.run(experiment(seed=None), tmp_path)
     party = run.statement()["parties"][0]
     assert party["releases"] == {"choice": 5, "gradient": 60}

@@ -11,6 +11,7 @@ import pytest
 
 from kinfolk import Experiment, Phase, client_level, example_level, none, run
 from kinfolk.data import registry
+from kinfolk.data.sets.catalogue import BuiltIn
 from kinfolk.data.sets.synthetic import synthetic_schools
 from kinfolk.training.run_directory import Run
 
@@ -52,7 +53,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         ledger = where / f"{name}.jsonl" if experiment.seed is None else None
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("KINFOLK_KEYS", str(where / "keys"))
-            patch.setitem(registry._BUILT_IN, "synthetic_schools", partial(synthetic_schools, **SMALL))
+            patch.setitem(registry.BUILT_IN, "synthetic_schools", BuiltIn(partial(synthetic_schools, **SMALL)))
             return run(experiment, where, ledger=ledger)
 
     return find

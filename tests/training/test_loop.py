@@ -19,6 +19,7 @@ from kinfolk.accounting.composition import BudgetError
 from kinfolk.accounting.ledger import Ledger, LedgerError, read_lines
 from kinfolk.data import registry
 from kinfolk.data.federation import from_rows
+from kinfolk.data.sets.catalogue import BuiltIn
 from kinfolk.privacy.levels import Budget, client_level, example_level, none
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.toml import ConfigError
@@ -236,10 +237,11 @@ KILLED = """
 import sys
 from pathlib import Path
 from kinfolk.data import registry
+from kinfolk.data.sets.catalogue import BuiltIn
 from kinfolk.training import loop
 from kinfolk.training.experiment import load
 from tests.small import six_schools
-registry._BUILT_IN["synthetic_schools"] = six_schools
+registry.BUILT_IN["synthetic_schools"] = BuiltIn(six_schools)
 output = Path(sys.argv[2])
 going = [p for p in output.glob("run-*")]
 progress = lambda done, total, numbers: print("done", done, flush=True)
@@ -358,7 +360,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(run_directory.RunError, match="No space left on device"):
         loop.run(experiment(), tmp_path / "full")
     monkeypatch.undo()
-    monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", six_schools)
+    monkeypatch.setitem(registry.BUILT_IN, "synthetic_schools", BuiltIn(six_schools))
     (run,) = (tmp_path / "full").iterdir()
     assert not [path for path in run.rglob("*") if path.name.startswith(".")]
     resumed = loop.resume(run)

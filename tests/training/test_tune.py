@@ -15,6 +15,7 @@ from kinfolk.accounting import composition
 from kinfolk.cli import main
 from kinfolk.data import registry
 from kinfolk.data.federation import Federation, from_rows
+from kinfolk.data.sets.catalogue import BuiltIn
 from kinfolk.privacy.levels import client_level, example_level
 from kinfolk.privacy.mechanisms import GaussianSum
 from kinfolk.privacy.release import PrivacyError
@@ -122,7 +123,7 @@ def test_expectation_needs_no_data() -> None:
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(registry._BUILT_IN, "synthetic_schools", federation)
+    monkeypatch.setitem(registry.BUILT_IN, "synthetic_schools", BuiltIn(federation))
 
     def call(words: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["kinfolk", *words.split()])
