@@ -131,7 +131,13 @@ def over_flower(
     """
     bounds = dict.fromkeys(FEATURES, (-1.0, 1.0))
     policies = [
-        policy_for(study, name, data=Columns("data.csv", name, TARGET, dict(bounds)), answer_every=0.0)
+        policy_for(
+            study,
+            name,
+            data=Columns("data.csv", name, TARGET, dict(bounds)),
+            ledger="ledger.jsonl",
+            answer_every=0.0,
+        )
         for name in study.roster.clients
     ]
     home = folder / ("s" if supernode else "f")

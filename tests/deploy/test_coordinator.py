@@ -138,10 +138,10 @@ def test_adaptive_clipping_goes_on_after_a_restart(tmp_path: Path) -> None:
     with Coordinator(study, tmp_path) as server:
         ask = server.ask()
         server.take(ask, {slot: good(server, ask, 5.0) for slot in ask.cohort})
-        moved = float(server._memory)
+        moved = float(server.memory)
         assert moved != 1.0
     with Coordinator(study, tmp_path) as server:
-        assert float(server._memory) == moved
+        assert float(server.memory) == moved
         while not server.finished():
             server.take(server.ask(), {})
         assert 7.5 < server.finish()["epsilon"] <= 8.0

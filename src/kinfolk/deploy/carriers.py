@@ -127,12 +127,17 @@ class ByGrid:
 
 
 def exchange(
-    carriers: Sequence[Carrier], places: Collection[int], request: bytes, longest: int, seconds: float
+    carriers: Sequence[Carrier],
+    places: Collection[int],
+    request: bytes | Mapping[int, bytes],
+    longest: int,
+    seconds: float,
 ) -> dict[int, bytes]:
     """Asks silos, by place, and collects what they answer in time. The first answer of a silo counts.
 
     Who goes away is not waited for; who comes back is asked again. A silo is asked on the first way on which it is
-    there. `carriers`: the ways. `request`: the question. `longest`: bytes of an answer. `seconds`: for all of it.
+    there. `carriers`: the ways. `request`: the question, or one for each. `longest`: bytes of an answer. `seconds`: for
+    all of it.
     """
     answers: dict[int, bytes] = {}
     waiting, here, asked = set(places), dict[int, Carrier](), dict[int, tuple[Carrier, float]]()
@@ -144,9 +149,9 @@ def exchange(
                 here = roll_call(carriers, waiting)
                 for way in carriers:
                     new = [p for p in waiting if here.get(p) is way and _is_due(asked.get(p), way, now)]
-                    if new:
-                        way.ask(new, request, longest, until - now)
-                        asked |= dict.fromkeys(new, (way, now))
+                    for same, question in _questions(request, new).items():
+                        way.ask(same, question, longest, until - now)
+                    asked |= dict.fromkeys(new, (way, now))
                 if not here:
                     break
             used = [way for way in carriers if any(here.get(place) is way for place in waiting)]
@@ -160,6 +165,13 @@ def exchange(
         for way in carriers:
             way.end()
     return answers
+
+
+def _questions(request: bytes | Mapping[int, bytes], places: Sequence[int]) -> dict[tuple[int, ...], bytes]:
+    """What to ask whom: everybody the same at once, or each something else."""
+    if isinstance(request, bytes):
+        return {tuple(places): request} if places else {}
+    return {(place,): request[place] for place in places}
 
 
 def roll_call(carriers: Sequence[Carrier], places: Collection[int]) -> dict[int, Carrier]:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,7 @@ from kinfolk.accounting.statement import Statement, text
 from kinfolk.deploy.round_account import NOTHING_TO_CHECK, as_compiled, checked_phase, round_meter
 from kinfolk.deploy.server_terms import server_account
 from kinfolk.deploy.study import Study
+from kinfolk.deploy.sums import sums_of
 from kinfolk.deploy.wire import WireError, pack, unpack
 from kinfolk.deploy.worker import VERSION
 from kinfolk.engines.cohorts import draw_cohort
@@ -62,11 +64,13 @@ class Coordinator:
                 "needs test keys; a real federation has neither"
             )
         self.study, self.test_keys = study, test_keys
-        self.account = server_account(study, released=not test_keys)
+        self.sums = sums_of(study) if study.sums_are_secure else None
+        self.account = self.sums.account if self.sums else server_account(study, released=not test_keys)
         if self.account.parties and not (test_keys or self.account.budgets()):
             raise PrivacyError("a federation needs a budget: give epsilon (besides noise_multiplier)")
-        self.checks = tuple(self._check(phase) for phase in range(len(study.algorithms)))
-        self.ledger = Ledger(folder / "ledger.jsonl", wait=LETTING_GO)
+        phases = range(len(study.algorithms))
+        self.checks = self.sums.checks if self.sums else tuple(self._check(phase) for phase in phases)
+        self.ledger, self._entered = Ledger(folder / "ledger.jsonl", wait=LETTING_GO), 0
         try:
             self.run, self.done, self._state = self._open(folder)
             self.account.require_charged(self.ledger, self.run.name, [range(n, n + 1) for n in range(self.done)])
@@ -124,16 +128,20 @@ class Coordinator:
 
     def ask(self) -> Ask:
         """The next round's question. At client level every client's coin is flipped anew, with a fresh key."""
-        number, study = self.done, self.study
-        phase = study.phase(number)
-        if number and study.phase(number - 1) != phase:
-            entry = study.algorithms[phase].init(jax.tree.map(jnp.asarray, self.shared), study.clients)
-            self._state = {**self._state, "shared": entry, "entry": entry}
+        number, sent = self.done, self.state_for(self.done)
         key = self._test_meter().coins if self.test_keys else fresh_keys()
         sampling = self.account.terms.inbox.sampling
-        present = np.asarray(draw_cohort(sampling, key, jnp.int32(number), study.clients).present)
-        sent = self.shared if phase == 0 else (self.shared, self._state["entry"])
+        present = np.asarray(draw_cohort(sampling, key, jnp.int32(number), self.study.clients).present)
         return Ask(number, tuple(np.flatnonzero(present).tolist()), self._pack("round", number, sent))
+
+    def state_for(self, number: int) -> Tree:
+        """What silos are sent with a round: the shared state, and after the first phase the one that theirs began
+        with."""
+        study, phase = self.study, self.study.phase(number)
+        if number and study.phase(number - 1) != phase and self._entered != phase:
+            entry = study.algorithms[phase].init(jax.tree.map(jnp.asarray, self.shared), study.clients)
+            self._state, self._entered = {**self._state, "shared": entry, "entry": entry}, phase
+        return self.shared if phase == 0 else (self.shared, self._state["entry"])
 
     def last_words(self) -> bytes:
         """What everybody gets after the last round: the shared state."""
@@ -142,8 +150,11 @@ class Coordinator:
         return self._pack("end", number, self.shared if phase == 0 else (self.shared, self._state["entry"]))
 
     def _pack(self, kind: str, number: int, tree: Tree) -> bytes:
-        header = {"version": VERSION, "kind": kind, "study": self.study.digest, "run": self.run.name, "round": number}
-        return pack(header, tree)
+        return pack(self.header(kind, number), tree)
+
+    def header(self, kind: str, number: int) -> dict[str, Any]:
+        """What every question begins with."""
+        return {"version": VERSION, "kind": kind, "study": self.study.digest, "run": self.run.name, "round": number}
 
     def enough(self, ask: Ask, answers: Mapping[int, bytes], there: Collection[int]) -> bool:
         """Whether a round has the study's quorum. `there`: the silos that are there, by place.
@@ -180,10 +191,28 @@ class Coordinator:
         if missing or not study.level.server_pays:  # at client level not who took part, only who was not there
             absent = [name for slot, name in enumerate(study.roster.clients) if slot in missing]
             run_directory.append_json(self.run.private / "rounds.jsonl", {"round": number, "absent": absent})
+        self.pay(number)
+        before = self._test_meter() if self.test_keys else self._fresh_meter(phase, number)
+        self._publish_round(number, *self._compute(number, messages, present, before))
+
+    def pay(self, number: int) -> None:
+        """Charges a round, on disk when this returns: before it is computed, or before masked vectors are asked for."""
         this = range(number, number + 1)
         self.account.require(self.ledger, self.run.name, [this])
         self.account.charge(self.ledger, self.run.name, this)
-        self._publish_round(number, *self._compute(number, phase, messages, present))
+
+    def take_sum(self, number: int, total: np.ndarray, heard: Collection[str]) -> None:
+        """Makes the next shared state of a secure sum, which `pay` has paid for: computed, saved, published.
+
+        `total`: what the survivors' vectors add up to, modulo 2^32. `heard`: the survivors.
+        """
+        assert self.sums is not None
+        form = self.study.message_shapes[self.study.phase(number)]
+        nothing = jax.tree.map(lambda leaf: np.zeros((self.study.clients, *leaf.shape), leaf.dtype), form)
+        absent = [name for name in self.study.roster.clients if name not in heard]
+        run_directory.append_json(self.run.private / "rounds.jsonl", {"round": number, "absent": absent})
+        meter = self.sums.meter(number, total, self.memory)
+        self._publish_round(number, *self._compute(number, nothing, np.zeros(self.study.clients, bool), meter))
 
     def _read(self, answer: bytes | None, number: int, form: Tree) -> tuple[Tree] | None:
         """The message in an answer, or nothing."""
@@ -196,10 +225,9 @@ class Coordinator:
         wanted = {"version": VERSION, "study": self.study.digest, "run": self.run.name, "round": number}
         return (message,) if header == wanted else None
 
-    def _compute(self, number: int, phase: int, messages: Tree, present: np.ndarray) -> tuple[Tree, Meter]:
-        study, weights = self.study, jnp.asarray(self.study.weights())
+    def _compute(self, number: int, messages: Tree, present: np.ndarray, before: Meter) -> tuple[Tree, Meter]:
+        study, weights, phase = self.study, jnp.asarray(self.study.weights()), self.study.phase(number)
         inbox = self.account.terms.at(number).inbox
-        before = self._test_meter() if self.test_keys else self._fresh_meter(phase, number)
         messages, shared = jax.tree.map(jnp.asarray, (messages, self.shared))
         slots = jnp.arange(study.clients, dtype=jnp.int32)
         mail = Mail(messages, weights, slots, jnp.asarray(present), before, inbox, inbox.sampling.rate * weights)
@@ -226,14 +254,14 @@ class Coordinator:
         """The stream that simulation would use, gone on from the saved counts."""
         meter = new_meter(jax.random.fold_in(self.study.key, 2), self.study.level.inbox_kinds)
         counts = {kind: jnp.int32(self._state["uses"][kind]) for kind in meter.uses}
-        return replace(meter, uses=counts, draws=jnp.int32(self._state["draws"]), memory=self._memory)
+        return replace(meter, uses=counts, draws=jnp.int32(self._state["draws"]), memory=self.memory)
 
     def _fresh_meter(self, phase: int, number: int) -> Meter:
         meter = new_meter(fresh_keys(), self.study.level.inbox_kinds)
-        return replace(round_meter(self.account, meter, self.checks[phase].sizes, number), memory=self._memory)
+        return replace(round_meter(self.account, meter, self.checks[phase].sizes, number), memory=self.memory)
 
     @property
-    def _memory(self) -> Array:
+    def memory(self) -> Array:
         """Where adaptive clipping has got to: read off releases, so it is public, and outlives a restart."""
         return jnp.asarray(self._state["memory"], jnp.float32)
 

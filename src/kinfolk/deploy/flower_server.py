@@ -19,6 +19,7 @@ from kinfolk.deploy.flower_processes import end_with
 from kinfolk.deploy.keys import node_key
 from kinfolk.deploy.message_relay import REFUSAL
 from kinfolk.deploy.post_socket import SOCKET, Post
+from kinfolk.deploy.server_sums import KEYS, ServerSums
 from kinfolk.deploy.study import Study, read_study
 from kinfolk.deploy.wire import LONGEST_HEADER, size_of
 from kinfolk.training import run_directory
@@ -76,20 +77,44 @@ def conduct(
         told = server.run.private / STOPPED
         told.unlink(missing_ok=True)
         _wait(carriers, everybody, wait_seconds)
-        while not server.finished() and server.affordable():
-            began = time.monotonic()
-            try:
-                heard = _heard(server, carriers, longest, round_seconds, wait_seconds)
-            except TooFewError as error:
-                run_directory.write_text(told, str(error))
-                raise
-            server.take(*heard)
-            if not study.level.server_pays:  # times and sizes of cohorts are secret
-                run_directory.append_json(
-                    server.run.private / "times.jsonl", {"seconds": round(time.monotonic() - began, 3)}
-                )
+        try:
+            if study.sums_are_secure:
+                _sum_securely(server, carriers, round_seconds, wait_seconds)
+            while not server.finished() and server.affordable():
+                began = time.monotonic()
+                server.take(*_heard(server, carriers, longest, round_seconds, wait_seconds))
+                if not study.level.server_pays:  # times and sizes of cohorts are secret
+                    _note_time(server, began)
+        except TooFewError as error:
+            run_directory.write_text(told, str(error))
+            raise
         exchange(carriers, everybody, server.last_words(), longest, round_seconds)
         server.finish()
+
+
+def _note_time(server: Coordinator, began: float) -> None:
+    seconds = round(time.monotonic() - began, 3)
+    run_directory.append_json(server.run.private / "times.jsonl", {"seconds": seconds})
+
+
+def _sum_securely(server: Coordinator, carriers: Sequence[Carrier], round_seconds: float, wait_seconds: float) -> None:
+    """All rounds that are left, three exchanges each, and one more before the first and after the last."""
+    sums, until, began = ServerSums(server), math.inf, time.monotonic()
+    while not sums.finished:
+        done, questions = server.done, sums.questions()
+        sums.take(exchange(carriers, list(questions), questions, sums.longest, round_seconds))
+        if server.done > done:
+            _note_time(server, began)
+            until, began = math.inf, time.monotonic()
+        if sums.exchange != KEYS or not sums.why:
+            continue
+        until = min(until, time.monotonic() + wait_seconds)
+        if time.monotonic() >= until:
+            raise TooFewError(
+                f"round {server.done}: {sums.why}, since {wait_seconds:g} s. Nothing of this round was published: "
+                "start the silos, then the server, which goes on"
+            )
+        time.sleep(min(PAUSE, wait_seconds))
 
 
 def _heard(

@@ -14,7 +14,9 @@ from kinfolk.toml import ConfigError
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+MAKE_SIGNING_KEY = 'Each silo makes its own: ssh-keygen -q -t ed25519 -N "" -f signing; what others need is signing.pub'
 LIFETIME = timedelta(days=365)
 SOON = timedelta(days=30)
 """How long before a certificate ends it is spoken of."""
@@ -39,6 +41,52 @@ def write_node_key(folder: Path, name: str) -> None:
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     write_secret(folder / name, private)
     (folder / f"{name}.pub").write_bytes(public + b" " + name.encode() + b"\n")
+
+
+def write_signing_key(folder: Path, name: str) -> str:
+    """An Ed25519 key pair `name` and `name.pub`, as `ssh-keygen -t ed25519` makes it; returns the public key."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    write_secret(folder / name, private)
+    (folder / f"{name}.pub").write_bytes(public + b" " + name.encode() + b"\n")
+    return public.decode()
+
+
+def signing_key(path: Path) -> Ed25519PrivateKey:
+    """A silo's own key in a file, with which it signs what it says in secure sums."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    try:
+        key = serialization.load_ssh_private_key(path.read_bytes(), None)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}. {MAKE_SIGNING_KEY}") from None
+    except ValueError:
+        raise ConfigError(f"{path} is not a key without a passphrase in OpenSSH form. {MAKE_SIGNING_KEY}") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ConfigError(f"{path} is not an Ed25519 key. {MAKE_SIGNING_KEY}")
+    return key
+
+
+def signing_bytes(text: str) -> bytes:
+    """The 32 bytes of a public Ed25519 key that is written as in OpenSSH's `.pub` files."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        key = serialization.load_ssh_public_key(text.encode())
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PublicKey):
+        raise ConfigError(f"{text[:40]!r} is not a public Ed25519 key. {MAKE_SIGNING_KEY}")
+    return key.public_bytes_raw()
 
 
 def node_key(path: Path) -> bytes:

@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kinfolk import limits
+from kinfolk.deploy.keys import signing_bytes
 from kinfolk.deploy.study import Study, read_record, require_separate_rounds
+from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.privacy.release import PrivacyError
+from kinfolk.secure.agreement import Pins
 from kinfolk.toml import ConfigError
 from kinfolk.training.experiment import Training
 
@@ -79,6 +82,12 @@ class Policy:
     trust_because: str | None = None
     """Client level: why this study's aggregator may see messages without noise, though rows of the table were promised
     protection against everybody. Asked for once; statements quote it."""
+    silos: dict[str, str] = field(default_factory=dict)
+    """Secure sums (`aggregator = "secure"`): the silos that this one takes part with, each with its public key as in
+    its `signing.pub`, compared with its owner. A server cannot add to this list; `survivors` and `colluding` under
+    privacy are the least that a study may have."""
+    signing: str = "signing"
+    """Likewise: the silo's own key, relative to the policy file."""
     largest_value: float = 1e6
     """A shared state with a larger value is refused."""
     answer_every: float = 1.0
@@ -96,6 +105,24 @@ def read_policy(path: Path) -> Policy:
     return read_record(Policy, path)
 
 
+def pins_of(policy: Policy) -> Pins:
+    """What a silo insists on in secure sums, whatever the server's study says: whose keys, how many, how much noise."""
+    if policy.client not in policy.silos:
+        raise ConfigError(
+            f"silos: the policy of {policy.client!r} lists the silos that it takes part with, itself among them, each "
+            'with its key: [silos] NAME = "ssh-ed25519 ..."'
+        )
+    shares = policy.privacy.shares(len(policy.silos))
+    assert shares is not None
+    return Pins(
+        {name: signing_bytes(key) for name, key in policy.silos.items()},
+        shares.survivors,
+        len(policy.silos),
+        shares.colluding,
+        (policy.privacy.noise_multiplier or 0.0) * GRID_STEPS,
+    )
+
+
 def require_compatible(policy: Policy, study: Study) -> None:
     """Refuses a study that the policy does not allow, before the silo answers anybody."""
     if policy.client not in study.roster.clients:
@@ -105,6 +132,13 @@ def require_compatible(policy: Policy, study: Study) -> None:
             f"the policy is at level={policy.privacy.level!r} and the study at level={study.level!r}: a message that "
             "one of them protects would be sent unprotected under the other. Agree on one"
         )
+    if policy.privacy.aggregator != study.experiment.privacy.aggregator:
+        raise PrivacyError(
+            f"the policy has aggregator={policy.privacy.aggregator!r} and the study "
+            f"{study.experiment.privacy.aggregator!r}: under one of them the server sees this silo's messages. Agree"
+        )
+    if study.sums_are_secure:
+        pins_of(policy)
     for phase in study.experiment.phases:
         if phase.method not in policy.methods:
             raise PrivacyError(f"method={phase.method!r} is not among the policy's methods={list(policy.methods)}")
@@ -118,7 +152,7 @@ def require_compatible(policy: Policy, study: Study) -> None:
     if not policy.privacy.level.private:
         raise PrivacyError("level='none' protects nobody: it runs only with test keys")
     level = policy.privacy
-    if level.level.clients_pay and level.epsilon is None:
+    if (level.level.clients_pay or study.sums_are_secure) and level.epsilon is None:
         raise PrivacyError("the policy needs a budget: give epsilon (besides noise_multiplier)")
     if level.level.clients_pay and level.noise_multiplier and (level.noise_power != 0 or level.noise_factor != 1):
         raise PrivacyError(  # or a server could choose, from what it sees, which of unequal rounds the budget is for

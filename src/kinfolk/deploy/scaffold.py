@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
-from kinfolk.deploy.keys import write_certificates, write_node_key
+from kinfolk.deploy.keys import write_certificates, write_node_key, write_signing_key
 from kinfolk.deploy.policy import Columns, Policy
 from kinfolk.deploy.study import EXPERIMENT_FILE, STUDY_FILE, Roster, Study
 from kinfolk.privacy.levels import Level, PrivacyLevel
@@ -54,10 +54,14 @@ def write_federation(folder: Path, study: Study, policies: Sequence[Policy], hos
     server.mkdir(parents=True, mode=0o700)
     (server / "keys").mkdir()
     write_certificates(server, hosts)
+    homes = {policy.client: folder.absolute() / "silos" / policy.client for policy in policies}
+    for silo in homes.values():
+        silo.mkdir(parents=True, mode=0o700)
+    if study.sums_are_secure:
+        study, policies = _with_keys(study, policies, homes)
     _write_study(server, study)
     for policy in policies:
-        silo = folder.absolute() / "silos" / policy.client
-        silo.mkdir(parents=True, mode=0o700)
+        silo = homes[policy.client]
         _write_study(silo, study)
         shutil.copy(server / "ca.crt", silo / "ca.crt")
         write_node_key(silo, "node")
@@ -65,6 +69,17 @@ def write_federation(folder: Path, study: Study, policies: Sequence[Policy], hos
         (silo / POLICY_FILE).write_text(to_toml(policy))
     _write_app(server, study)
     (server / "flower").mkdir(mode=0o700)
+
+
+def _with_keys(study: Study, policies: Sequence[Policy], homes: Mapping[str, Path]) -> tuple[Study, Sequence[Policy]]:
+    """A key for each silo, in its own folder, unless the study has them; the public ones in every policy's own list."""
+    known = dict(zip(study.roster.clients, study.roster.keys, strict=False))
+    known = known or {client: write_signing_key(home, "signing") for client, home in homes.items()}
+    keys = tuple(known[client] for client in study.roster.clients)
+    return (
+        replace(study, roster=replace(study.roster, keys=keys)),
+        [replace(policy, silos=known) for policy in policies],
+    )
 
 
 def _write_study(folder: Path, study: Study) -> None:

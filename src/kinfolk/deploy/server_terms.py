@@ -32,7 +32,7 @@ def server_account(study: Study, released: bool) -> Account:
     terms, uses = calibrated(privacy, who, lambda draft: count_server_uses(study, _one(draft)))
     pays = privacy.level.server_pays
     parties, units = (privacy.level.parties(names), tuple(privacy.level.units(who.sizes))) if pays else ((), ())
-    return Account(asked, study.roster.name, parties, units, _one(terms), uses, released)
+    return Account(asked.settled(len(names)), study.roster.name, parties, units, _one(terms), uses, released)
 
 
 def _one(terms: Terms) -> Terms:

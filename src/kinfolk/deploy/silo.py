@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kinfolk.accounting.owner import default_ledger
 from kinfolk.deploy.flower_processes import Command, carrier, running, supernode, write_node_secret
-from kinfolk.deploy.keys import require_valid
+from kinfolk.deploy.keys import require_valid, signing_key
 from kinfolk.deploy.local_socket import door_of, open_door, serve, wait_for_next
 from kinfolk.deploy.message_relay import LONGEST_ANSWER, ask_worker
 from kinfolk.deploy.policy import read_policy
@@ -37,7 +37,8 @@ def read_silo(folder: Path) -> Program:
     """The silo in a folder with study, experiment and policy, checked and ready; its table is read here."""
     study, policy = read_study(folder), read_policy(folder / POLICY_FILE)
     rows, identity = read_table(folder, policy.data, study.roster)
-    return prepare_silo(study, policy, rows, identity)
+    key = signing_key(folder / policy.signing) if study.sums_are_secure else None
+    return prepare_silo(study, policy, rows, identity, key)
 
 
 def state_of(folder: Path) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,10 @@ from kinfolk.accounting.members import ALONE, Source, people_of
 from kinfolk.algorithms.schedules import noise_factors
 from kinfolk.data.identity import Identity
 from kinfolk.data.people import rows_by_person
-from kinfolk.deploy.policy import Policy, require_compatible
+from kinfolk.deploy.policy import Policy, pins_of, require_compatible
 from kinfolk.deploy.round_account import NOTHING_TO_CHECK, as_compiled, checked_phase, round_meter
 from kinfolk.deploy.study import Study
+from kinfolk.deploy.sums import Sums, sums_of
 from kinfolk.engines.layout import local_steps
 from kinfolk.engines.release_counts import by_round
 from kinfolk.privacy.choice import Chooser
@@ -29,9 +30,14 @@ from kinfolk.privacy.mechanisms import ExactSum, Mechanism, Sampling
 from kinfolk.privacy.noise_tape import fresh_keys
 from kinfolk.privacy.release import Meter, Tape, new_meter
 from kinfolk.rounds import Client, RoundSpec, client_round, data_gate
+from kinfolk.secure.agreement import Pins
+from kinfolk.toml import ConfigError
 from kinfolk.training.build import as_array
 from kinfolk.types import Algorithm, Rows, Tree
 from kinfolk.verify.round_check import RoundCheck
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
 @partial(jax.jit, static_argnums=0)
@@ -56,6 +62,25 @@ class Compiled(NamedTuple):
 
 
 @dataclass(frozen=True)
+class SiloTerms:
+    """What a silo brings to secure sums."""
+
+    shared: Sums
+    """What all silos compute alike."""
+    account: Account
+    """The silo's own: the silo as a whole is the unit."""
+    pins: Pins
+    key: Ed25519PrivateKey
+    """With which it signs."""
+
+    @property
+    def coalition(self) -> str:
+        """Against whom sums do not protect, as the ledger notes it."""
+        more = self.account.privacy.colluding
+        return f"{self.shared.study.roster.name} together with more than {more} of its silos"
+
+
+@dataclass(frozen=True)
 class Program:
     """One silo, ready to compute. Nothing in it came from a message."""
 
@@ -66,6 +91,8 @@ class Program:
     """The silo's own: empty where it pays for nothing, at client level."""
     checks: tuple[RoundCheck, ...]
     """The flow check of every phase."""
+    sums: SiloTerms | None = None
+    """The silo's terms of secure sums, where there are any."""
     compiled: Compiled | None = None
     """The first phase's rounds, where they were compiled beforehand; all else is compiled when it is needed."""
 
@@ -73,6 +100,19 @@ class Program:
     def terms(self) -> Terms:
         """What stands at the silo's data gate, round by round."""
         return self.account.terms
+
+    @property
+    def pays(self) -> Account:
+        """The account that the silo's own ledger keeps: of its rows at example level, of itself in secure sums."""
+        return self.account if self.sums is None else self.sums.account
+
+    def kept_shape(self, number: int) -> Tree:
+        """The shape of what is stored of a round to be sent again."""
+        if self.sums is None:
+            return self.study.message_shapes[self.study.phase(number)]
+        sizes = {"view": 32, "vector": 4 * self.sums.shared.length(number), "signature": 64}
+        parts = {name: jax.ShapeDtypeStruct((size,), np.uint8) for name, size in sizes.items()}
+        return {**parts, "attempt": jax.ShapeDtypeStruct((), np.int64)}
 
     @property
     def slot(self) -> int:
@@ -90,6 +130,11 @@ class Program:
     def rounds(self) -> int:
         """Rounds of a run that the silo serves."""
         return min(self.policy.rounds, self.study.experiment.rounds)
+
+    @property
+    def fingerprints(self) -> list[str]:
+        """Of the programs that the flow check saw: where sums are secure, of what is summed."""
+        return [check.program for check in (self.checks if self.sums is None else self.sums.shared.checks)]
 
     def personal_shape(self, phase: int) -> Tree:
         return self.study.personal_shapes[phase]
@@ -175,8 +220,17 @@ def _steps(policy: Policy, size: int) -> int:
     return int(local_steps(np.array([size]), policy.training.batch_size, policy.training.epochs)[0])
 
 
-def prepare_silo(study: Study, policy: Policy, rows: Rows, identity: Identity | None = None) -> Program:
-    """Checks the policy, counts releases on the program, calibrates the noise to them and checks the flow."""
+def prepare_silo(
+    study: Study,
+    policy: Policy,
+    rows: Rows,
+    identity: Identity | None = None,
+    key: Ed25519PrivateKey | None = None,
+) -> Program:
+    """Checks the policy, counts releases on the program, calibrates the noise to them and checks the flow.
+
+    `key`: with which the silo signs in secure sums.
+    """
     require_compatible(policy, study)
     rows, identity, people = as_units(policy, rows, identity)
     size, own = int(rows.mask.shape[0]), policy.training
@@ -197,8 +251,25 @@ def prepare_silo(study: Study, policy: Policy, rows: Rows, identity: Identity | 
     source = Source(own_table.name, ALONE, (ALONE,), (size,), identity, own_table.disjoint_because, people)
     who_pays, released = ((policy.client,), (size,)), not policy.test_keys
     account = Account(privacy, own_table.name, *who_pays, _one(terms), uses, released=released, source=source)
-    program = Program(study, policy, rows, account, ())
+    program = Program(study, policy, rows, account, (), _secure(study, policy, source, key))
     return replace(program, checks=tuple(_check(program, phase) for phase in range(len(study.algorithms))))
+
+
+def _secure(study: Study, policy: Policy, source: Source, key: Ed25519PrivateKey | None) -> SiloTerms | None:
+    """The silo's terms of secure sums: what the study says, as far as the policy's own pins and budget allow it."""
+    if not study.sums_are_secure:
+        return None
+    shared, pins = sums_of(study), pins_of(policy)
+    for number in range(min(policy.rounds, study.experiment.rounds)):
+        pins.require(shared.agreement(number))
+    if key is None or key.public_key().public_bytes_raw() != pins.keys[policy.client]:
+        raise ConfigError(f"the key in {policy.signing!r} is not the one that silos.{policy.client} of the policy says")
+    theirs = shared.account.privacy
+    own = replace(policy.privacy, survivors=theirs.survivors, colluding=theirs.colluding)
+    account = replace(
+        shared.account, privacy=own, data=policy.data.name, parties=(policy.client,), source=replace(source, people=0)
+    )
+    return SiloTerms(shared, account, pins, key)
 
 
 def as_units(policy: Policy, rows: Rows, identity: Identity | None) -> tuple[Rows, Identity | None, int]:

@@ -15,6 +15,8 @@ from kinfolk.privacy.release import Meter
 from kinfolk.training import run_directory
 from kinfolk.types import Tree
 
+MODEL = "model.npz"
+"""What a silo keeps of a run that has ended."""
 SLACK = 16384
 """Bytes of a stored round besides its arrays."""
 
@@ -50,14 +52,14 @@ def last_round(folder: Path) -> int | None:
 
 def sent(program: Program, folder: Path, number: int) -> Tree:
     """The message of a round that was served before."""
-    form = {"message": program.study.message_shapes[program.study.phase(number)]}
+    form = {"message": program.kept_shape(number)}
     return run_directory.read_tree(path_of(folder, number), form)[0]["message"]
 
 
 def reserve(program: Program, folder: Path, number: int) -> Room:
     """Disk space for a round, before it is paid for: what is charged can be stored."""
     study, phase = program.study, program.study.phase(number)
-    parts = (study.message_shapes[phase], program.personal_shape(phase), study.model_shape)
+    parts = (program.kept_shape(number), program.personal_shape(phase), study.model_shape)
     leaves = len(jax.tree.leaves(parts)) + len(study.level.data_kinds)
     with run_directory.writing(folder):
         folder.mkdir(exist_ok=True)
@@ -66,17 +68,24 @@ def reserve(program: Program, folder: Path, number: int) -> Room:
         return Room(path_of(folder, number), sum(map(size_of, parts)) + SLACK + leaves * SLACK // 16)
 
 
-def store(folder: Path, number: int, room: Room, message: Tree, kept: Kept) -> None:
-    """Writes a round into the space that was reserved for it, whole or not at all."""
+def store(folder: Path, number: int, room: Room, message: Tree, kept: Kept, *, anew: bool = False) -> None:
+    """Writes a round into the space that was reserved for it, whole or not at all.
+
+    `anew`: in place of an attempt at it that was given up.
+    """
     counts = {f"uses_{kind}": np.int64(count) for kind, count in kept.uses.items()}
     tree = {"message": message, "personal": kept.personal, "tail": kept.tail}
     extra = {"draws": np.int64(kept.draws), "seen": np.int64(kept.seen), **counts}
-    run_directory.publish(folder, number, tree, room=room, **extra)
+    run_directory.publish(folder, number, tree, room=room, anew=anew, **extra)
 
 
-def before(program: Program, folder: Path, phase: int, entry: Tree) -> Kept:
-    """What the silo goes on from in a phase that began with the shared state `entry`."""
-    kinds, last = program.study.level.data_kinds, last_round(folder)
+def before(program: Program, folder: Path, phase: int, entry: Tree, number: int | None = None) -> Kept:
+    """What the silo goes on from in a phase that began with the shared state `entry`.
+
+    `number`: of the round to come, of which there may be an attempt that was given up. None: after all rounds.
+    """
+    kinds = program.study.level.data_kinds
+    last = max((done for done in served(folder) if number is None or done < number), default=None)
     if last is None:
         return Kept(program.start() if phase == 0 else program.begin(phase, entry), dict.fromkeys(kinds, 0), 0)
     with np.load(path_of(folder, last)) as file:

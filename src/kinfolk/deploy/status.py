@@ -18,10 +18,11 @@ from kinfolk.deploy.coordinator import absences
 from kinfolk.deploy.policy import Policy, read_policy
 from kinfolk.deploy.scaffold import POLICY_FILE
 from kinfolk.deploy.server import last_run
+from kinfolk.deploy.server_sums import GIVEN_UP
 from kinfolk.deploy.silo import ledger_of, state_of
 from kinfolk.deploy.silo_program import as_units
 from kinfolk.deploy.silo_table import read_table
-from kinfolk.deploy.study import read_study
+from kinfolk.deploy.study import Study, read_study
 from kinfolk.privacy.levels import FEDERATION, PrivacyLevel
 from kinfolk.training import run_directory
 
@@ -35,13 +36,16 @@ def silo_status(folder: Path) -> dict[str, Any]:
     """Rounds served, requests refused, and the silo's own account. For the silo's owner, not for others."""
     policy, study, state = read_policy(folder / POLICY_FILE), read_study(folder), state_of(folder)
     rows, _, people = as_units(policy, *read_table(folder, policy.data, study.roster))
-    _, delta = budget_of(policy.privacy, policy.client, int(rows.mask.shape[0]))
+    _, delta = budget_of(
+        policy.privacy, policy.client, study.clients if study.sums_are_secure else int(rows.mask.shape[0])
+    )
     unit = PERSON if people else policy.privacy.level
     notes = [str(entry.get("what", "")) for entry in run_directory.read_json_lines(state / "log.jsonl")]
     runs = {path.name: len(list(path.glob("[0-9]*.npz"))) for path in sorted(state.glob("runs/*"))}
     return {
         "silo": policy.client,
         "level": policy.privacy.level,
+        **_aggregator(study),
         "rounds": runs,
         "rounds_of_policy": min(policy.rounds, study.experiment.rounds),
         "refused": sum(note.startswith(("refused", "failed")) for note in notes),
@@ -53,9 +57,9 @@ def silo_status(folder: Path) -> dict[str, Any]:
 def _silo_account(path: Path, policy: Policy, unit: str, delta: float) -> dict[str, Any]:
     """Of the silo's rows over everything that its owner's ledger holds, whatever studies call the silo.
 
-    At client level the account is the server's: the silo has no epsilon of its own.
+    With a trusted aggregator the account is the server's: the silo has no epsilon of its own.
     """
-    if policy.privacy.level.server_pays:
+    if policy.privacy.level.server_pays and policy.privacy.aggregator == "trusted":
         return {"epsilon": None, "delta": delta, "simulated": policy.test_keys, "releases": 0}
     if policy.test_keys or not path.exists():
         return _account(path, policy.privacy, (policy.client, unit), policy.data.name, delta)
@@ -72,10 +76,11 @@ def server_status(folder: Path) -> dict[str, Any]:
     if run is not None and (run.private / "checkpoint.npz").exists():
         with np.load(run.private / "checkpoint.npz") as file:
             done = int(file["round"])
-    level = study.experiment.privacy
-    found = {
+    level = study.experiment.privacy.settled(study.clients)
+    found: dict[str, Any] = {
         "study": study.roster.name,
         "level": level.level,
+        **_aggregator(study),
         "run": None if run is None else run.name,
         "rounds": done,
         "rounds_of_study": study.experiment.rounds,
@@ -83,10 +88,22 @@ def server_status(folder: Path) -> dict[str, Any]:
         "absent": {} if run is None else absences(run),
         "ended": run is not None and run.done(),
     }
+    if study.sums_are_secure:
+        notes = [] if run is None else run_directory.read_json_lines(run.private / GIVEN_UP)
+        found["attempts_given_up"] = len(notes)
     if level.level.server_pays:
         delta = budget_of(level, FEDERATION, study.clients)[1]
         found |= _account(folder / "runs" / "ledger.jsonl", level, (FEDERATION, level.level), study.roster.name, delta)
     return found
+
+
+def _aggregator(study: Study) -> dict[str, Any]:
+    """Who adds the noise at client level, and on what terms."""
+    level = study.experiment.privacy.settled(study.clients)
+    if not level.level.server_pays:
+        return {}
+    terms = {"survivors": level.survivors, "colluding": level.colluding} if study.sums_are_secure else {}
+    return {"aggregator": level.aggregator, **terms}
 
 
 def _account(path: Path, level: PrivacyLevel, whose: tuple[str, str], data: str, delta: float) -> dict[str, Any]:

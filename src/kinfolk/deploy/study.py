@@ -18,6 +18,7 @@ import numpy as np
 from jax import Array
 
 from kinfolk import limits
+from kinfolk.deploy.keys import signing_bytes
 from kinfolk.privacy.choice import ExactMin
 from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.privacy.mechanisms import ExactSum, Sampling
@@ -45,6 +46,8 @@ class Roster:
     """The classes by name, in their order; needed only where the silos' schemas name them."""
     sizes: tuple[int, ...] = ()
     """The clients' public numbers of rows; needed only where means are weighted by size."""
+    keys: tuple[str, ...] = ()
+    """The clients' public keys for secure sums (`aggregator = "secure"`), as in `signing.pub`, in their order."""
     quorum: int = 1
     """The fewest silos that a round needs: at example level answers, at client level silos that are there, whoever is
     drawn. With fewer the server waits, and then stops."""
@@ -59,6 +62,10 @@ class Roster:
             raise ConfigError(f"labels={self.labels}: one for each class of outcome={self.outcome!r}")
         if self.sizes and len(self.sizes) != len(self.clients):
             raise ConfigError(f"sizes={self.sizes}: give one for each of the {len(self.clients)} clients")
+        if self.keys and len(set(map(signing_bytes, self.keys))) < len(self.clients):
+            raise ConfigError(
+                f"keys: {len(self.keys)} for {len(self.clients)} clients; give each its own, every key once"
+            )
         if self.quorum > len(self.clients):
             raise ConfigError(f"quorum={self.quorum}: there are {len(self.clients)} clients; give at most as many")
 
@@ -67,10 +74,10 @@ def require_separate_rounds(level: PrivacyLevel) -> None:
     """Refuses noise that is one release over a whole run: a round must be paid for and drawn on its own."""
     if level.noise_bands > 1:
         raise ConfigError(f"noise_bands={level.noise_bands}: correlated noise is for simulations so far; leave it out")
-    if level.aggregator != "trusted":
+    if level.aggregator == "local":
         raise ConfigError(
-            f"aggregator={level.aggregator!r} is for simulations so far: over Flower the server of a study at client "
-            "level sees every message. Use level='example', or leave it out if the silos trust the server"
+            "aggregator='local' is for comparison in simulations: use level='example', where nobody is trusted, or "
+            "aggregator='secure'"
         )
 
 
@@ -87,6 +94,8 @@ class Study:
         if self.experiment.training.weights == "size" and not self.roster.sizes:
             raise ConfigError("weights='size' needs the clients' public sizes in study.toml")
         require_separate_rounds(self.experiment.privacy)
+        if self.sums_are_secure:
+            self._require_secure()
         if self.experiment.training.weights == "precision":
             raise ConfigError("weights='precision' depends on noise that only the silos know: use 'uniform' or 'size'")
         build_afterwards(self.experiment)
@@ -95,6 +104,19 @@ class Study:
             raise ConfigError(
                 f"tail={self.experiment.training.tail} begins in round {self.tail_from}, before the last phase does "
                 f"(round {last}): use a smaller tail"
+            )
+
+    @property
+    def sums_are_secure(self) -> bool:
+        """Whether silos add noise in shares and masks, so that the server sees sums alone."""
+        return self.experiment.privacy.aggregator == "secure"
+
+    def _require_secure(self) -> None:
+        self.experiment.privacy.shares(self.clients)  # or it is refused
+        if self.experiment.seed is not None:
+            raise ConfigError(
+                f"seed={self.experiment.seed}: silos of aggregator='secure' draw their noise for real; leave the seed "
+                "out, or simulate with `kinfolk train`"
             )
 
     @cached_property

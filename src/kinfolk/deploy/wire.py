@@ -36,9 +36,13 @@ def size_of(form: Tree) -> int:
 
 def pack(header: dict[str, Any], tree: Tree) -> bytes:
     """A message; every array is written in its own type, little-endian."""
+    return json.dumps(header, sort_keys=True).encode() + b"\n" + arrays_of(tree)
+
+
+def arrays_of(tree: Tree) -> bytes:
+    """The arrays of a tree, as they follow a header."""
     arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
-    body = b"".join(np.ascontiguousarray(a, a.dtype.newbyteorder("<")).tobytes() for a in arrays)
-    return json.dumps(header, sort_keys=True).encode() + b"\n" + body
+    return b"".join(np.ascontiguousarray(a, a.dtype.newbyteorder("<")).tobytes() for a in arrays)
 
 
 def read_header(message: bytes) -> tuple[dict[str, Any], memoryview]:
@@ -58,6 +62,11 @@ def read_header(message: bytes) -> tuple[dict[str, Any], memoryview]:
 def unpack(message: bytes, form: Tree, largest: float = np.inf) -> tuple[dict[str, Any], Tree]:
     """Header and arrays. Other lengths, values that are not finite, and values beyond `largest` are refused."""
     header, body = read_header(message)
+    return header, unpack_body(body, form, largest)
+
+
+def unpack_body(body: memoryview, form: Tree, largest: float = np.inf) -> Tree:
+    """The arrays that follow a header; refused as by `unpack`."""
     if len(body) != size_of(form):
         raise WireError(f"{len(body)} bytes instead of {size_of(form)}")
     leaves, begin = [], 0
@@ -71,4 +80,4 @@ def unpack(message: bytes, form: Tree, largest: float = np.inf) -> tuple[dict[st
         if array.size and float(np.abs(array.astype(np.float64)).max()) > largest:
             raise WireError("a value is too large")
         leaves.append(array)
-    return header, jax.tree.unflatten(jax.tree.structure(form), leaves)
+    return jax.tree.unflatten(jax.tree.structure(form), leaves)

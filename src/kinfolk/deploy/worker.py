@@ -24,13 +24,16 @@ from kinfolk.accounting.statement import text
 from kinfolk.deploy import silo_state
 from kinfolk.deploy.message_relay import REFUSAL
 from kinfolk.deploy.silo_program import Program
+from kinfolk.deploy.silo_state import MODEL
+from kinfolk.deploy.silo_sums import SiloSums
+from kinfolk.deploy.sum_messages import PER_SILO, packed, unpacked
 from kinfolk.deploy.wire import LONGEST_HEADER, RECEIPT, WireError, pack, read_header, size_of, unpack
 from kinfolk.training import run_directory
 from kinfolk.types import Tree
 
 VERSION = 1
-MODEL = "model.npz"
-"""What a silo keeps of a run that has ended."""
+SUMS = "sums"
+"""The kind of a question in secure sums."""
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -51,10 +54,11 @@ class Worker:
             stack.enter_context(locks.alone(folder / "running", f"silo folder {folder}"))
             self.ledger = stack.enter_context(self._opened(folder / "ledger.jsonl", ledger))
             self._stack = stack.pop_all()
+        self._sums = None if program.sums is None else SiloSums(program, self.ledger)
 
     def _opened(self, own: Path, given: Path | None) -> Ledger:
         """The owner's ledger; tests have one in the silo's own folder, as all had before owners had one."""
-        if not self.program.account.released:
+        if not self.program.pays.released:
             return Ledger(own)
         ledger = owner.open_owned(given or own, remembers=self.folder)
         if given is not None and given.absolute() != own.absolute() and own.exists():
@@ -69,8 +73,8 @@ class Worker:
 
     @cached_property
     def _costs(self) -> set[int]:
-        """The rounds that the silo pays for: none at client level."""
-        account = self.program.account
+        """The rounds that the silo pays for: none where it trusts the aggregator."""
+        account = self.program.pays
         each = ((number, account.lines("", range(number, number + 1))) for number in range(self.program.rounds))
         return {number for number, lines in each if any(line.uses for line in lines)}
 
@@ -79,7 +83,8 @@ class Worker:
         """No request of this study is longer; what is longer need not be read."""
         study = self.program.study
         phases = range(len(study.algorithms))
-        return LONGEST_HEADER + max(size_of(study.request_shape(phase)) for phase in phases)
+        steps = PER_SILO * (study.clients + 1) if self._sums else 0
+        return LONGEST_HEADER + steps + max(size_of(study.request_shape(phase)) for phase in phases)
 
     def answer(self, request: bytes) -> bytes:
         """The release that was asked for, or the fixed refusal. Nothing that goes wrong inside shows outside."""
@@ -106,6 +111,8 @@ class Worker:
             raise Refused(f"a request of {len(request)} bytes is too long")
         try:
             header, _ = read_header(request)
+            if header.get("kind") == SUMS:
+                return self._serve_sums(request)
             kind, run, number = self._checked(header)
             phase = self.program.study.phase(number)
             _, sent = unpack(request, self.program.study.request_shape(phase), self.program.policy.largest_value)
@@ -118,12 +125,24 @@ class Worker:
             return RECEIPT, f"run {run} has ended"
         return self._round(folder, run, number, phase, shared, entry)
 
+    def _serve_sums(self, request: bytes) -> tuple[bytes, str]:
+        header, steps, tail = unpacked(request, self.program.study.clients)
+        _, run, number = self._checked(header)
+        if self._sums is None:
+            raise Refused("secure sums were asked for in a study without them")
+        folder = self._folder_of(run)
+        self._require_paid()
+        found, vector, note = self._sums.answer(folder, steps, tail)
+        if not found:
+            raise Refused(note)
+        return packed(self._header(run, number), found, vector), note
+
     def _checked(self, header: dict[str, Any]) -> tuple[str, str, int]:
         """Kind, run and round of a request of this study."""
         if set(header) != {"version", "kind", "study", "run", "round"} or header["version"] != VERSION:
             raise Refused("not a request of this version")
         kind, run, number = header["kind"], header["run"], header["round"]
-        if kind not in ("round", "end"):
+        if kind not in (SUMS if self._sums else "round", "end"):
             raise Refused(f"unknown kind {str(kind)[:20]!r}")
         if header["study"] != self.program.study.digest:
             raise Refused("the request belongs to another study: method, numbers or rounds differ from what was agreed")
@@ -158,7 +177,7 @@ class Worker:
             raise Refused(f"run {run} has ended")
         self._require_paid()
         own = silo_state.after_round(program, silo_state.before(program, folder, phase, entry), number - 1, shared)
-        account, this = program.account, range(number, number + 1)
+        account, this = program.pays, range(number, number + 1)
         account.require_charged(self.ledger, run, [range(n, n + 1) for n in silo_state.served(folder)])
         begun = any(line.run == run for line in self.ledger.lines)
         if program.study.level.server_pays and account.released and account.source is not None:
@@ -188,12 +207,16 @@ class Worker:
                 )
 
     def _packed(self, run: str, number: int, message: Tree) -> bytes:
-        study = self.program.study.digest
-        return pack({"version": VERSION, "study": study, "run": run, "round": number}, message)
+        return pack(self._header(run, number), message)
+
+    def _header(self, run: str, number: int) -> dict[str, Any]:
+        return {"version": VERSION, "study": self.program.study.digest, "run": run, "round": number}
 
     def _finish(self, folder: Path, number: int, phase: int, shared: Tree) -> None:
         """Keeps the last shared state and the silo's model. Nothing is released, so nothing is paid."""
         program, last = self.program, silo_state.last_round(folder)
+        if self._sums is not None:
+            self._sums.erase()
         if (folder / MODEL).exists():  # a server that was not sure says it again; what it says now changes nothing
             return
         if last is None:
@@ -208,10 +231,10 @@ class Worker:
         self._state_privacy(folder)
 
     def _state_privacy(self, folder: Path) -> None:
-        """The silo's own statement, from its own ledger; at client level the account is the aggregator's."""
-        program, account = self.program, self.program.account
+        """The silo's own statement, from its own ledger; with a trusted aggregator the account is that one's."""
+        program, account = self.program, self.program.pays
         if not account.level.private:
             return
-        result = account.statement(self.ledger, folder.name, program=[check.program for check in program.checks])
+        result = account.statement(self.ledger, folder.name, program=program.fingerprints)
         run_directory.write_text(folder / "statement.txt", text(result))
         run_directory.write_json(folder / "statement.json", result)

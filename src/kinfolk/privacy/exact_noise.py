@@ -34,6 +34,8 @@ def integers(mechanism: Mechanism | Chooser, noise_multipliers: np.ndarray, shap
         half = (*shape[:-1], TRIALS)
         thresholds = geometric(SCORE_STEPS * noise_multipliers, half)
         return np.concatenate([uniform(PROPOSALS, half), thresholds], axis=-1)
+    if not isinstance(mechanism, ExactMin) and mechanism.excess != 1:
+        raise PrivacyError("noise in shares is drawn by the clients, not here: give a seed to simulate")
     law = rounded_laplace if mechanism.law == "laplace" else rounded_normal
     return law(GRID_STEPS * noise_multipliers, shape)
 

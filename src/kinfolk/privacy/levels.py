@@ -178,8 +178,8 @@ class PrivacyLevel:
     them together."""
     aggregator: str = "trusted"
     """Who adds the noise at client level. `trusted`: the aggregator, which sees every message. `secure`: the clients,
-    in shares and under masks, so that the aggregator sees sums alone. `local`: each client all of it, for comparison.
-    The last two are for simulations so far."""
+    in shares and under masks, so that the aggregator sees sums alone: over Flower, and in simulations of the same law.
+    `local`: each client all of it, for comparison in simulations."""
     colluding: int | None = None
     """Secure: against the aggregator together with so many clients; default a fifth of them."""
     survivors: int | None = None

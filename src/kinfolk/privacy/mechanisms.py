@@ -135,8 +135,6 @@ def _noisy_sum(
     weights = mask.astype(jnp.float32)
     bound = clip if what.degree == 1 else clip**what.degree
     if secret.integers is not None:
-        if own.charged_as != "gaussian" or own.excess != 1:
-            raise PrivacyError("noise in shares is drawn by the clients, not here: give a seed to simulate")
         return _exact_sum(secret.integers, what, args, (units, weights), clip)
     total = what.clipped(args, units, weights, clip)
     bound = bound if own.excess == 1 else bound * math.sqrt(own.excess)

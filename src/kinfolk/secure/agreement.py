@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
 from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.privacy.exact_samplers import LARGEST, NORMAL
 from kinfolk.privacy.noise_shares import LEAST_SHARE, NoiseShares, SecureError
@@ -15,8 +17,11 @@ from kinfolk.privacy.noise_shares import LEAST_SHARE, NoiseShares, SecureError
 
 def encoded(*parts: str | bytes | int) -> bytes:
     """The parts in one row of bytes that no other parts give: what is signed, hashed or bound to a key."""
-    raw = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
-    return b"".join(len(part).to_bytes(8, "big") + part for part in raw)
+    found = []
+    for part in parts:
+        raw = part if isinstance(part, bytes) else str(part).encode()
+        found += (len(raw).to_bytes(8, "big"), raw)
+    return b"".join(found)
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,14 @@ class Agreement:
     def key(self, name: str) -> bytes:
         """A silo's public key."""
         return self.keys[self.place(name) - 1]
+
+    def verifier(self, name: str) -> Ed25519PublicKey:
+        """What checks a silo's signatures."""
+        return self._verifiers[self.place(name) - 1]
+
+    @cached_property
+    def _verifiers(self) -> tuple[Ed25519PublicKey, ...]:
+        return tuple(map(Ed25519PublicKey.from_public_bytes, self.keys))
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import TypeVar
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from kinfolk.privacy.noise_shares import SecureError
 from kinfolk.secure.agreement import Agreement, encoded
@@ -49,6 +50,10 @@ class KeyCard:
 
     def content(self) -> bytes:
         """What is signed."""
+        return self._content
+
+    @cached_property
+    def _content(self) -> bytes:
         return encoded("keys", self.name, self.mask_key, self.seal_key, self.seed_hash)
 
 
@@ -97,7 +102,7 @@ class ListSignature:
 
     def content(self) -> bytes:
         """What is signed."""
-        return encoded("list", self.name, self.view, len(self.heard), *self.heard)
+        return encoded("list", self.name, self.view, _names_hash(self.heard))
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,11 @@ Answer = KeyCard | Packets | MaskedVector | ListSignature | Opening
 Message = TypeVar("Message", bound=Answer)
 
 
+@lru_cache(maxsize=8)
+def _names_hash(names: tuple[str, ...]) -> bytes:
+    return hashlib.sha256(encoded("names", *names)).digest()
+
+
 def signed(message: Message, bound: bytes, key: Ed25519PrivateKey) -> Message:
     """The message with its silo's signature.
 
@@ -134,9 +144,8 @@ def require_signed(message: Answer, bound: bytes, agreement: Agreement) -> None:
 
     `message`: with a signature. `bound`: to what. `agreement`: whose keys count.
     """
-    known = Ed25519PublicKey.from_public_bytes(agreement.key(message.name))
     try:
-        known.verify(message.signature, encoded(bound, message.content()))
+        agreement.verifier(message.name).verify(message.signature, encoded(bound, message.content()))
     except InvalidSignature:
         raise SecureError(
             f"{type(message).__name__} of {message.name!r} is not signed by it for this attempt"

@@ -32,16 +32,18 @@ def split(secret: bytes, threshold: int, places: Iterable[int], source: Source =
         raise ValueError(f"a secret has {SECRET} bytes, and places are different numbers from 1 on")
     if not 1 <= threshold <= len(every):
         raise ValueError(f"threshold={threshold} must lie between 1 and the {len(every)} places")
-    coefficients = [int.from_bytes(secret, "big"), *(_element(source) for _ in range(threshold - 1))]
+    coefficients = [int.from_bytes(secret, "big"), *_elements(threshold - 1, source)]
     return {place: _value(coefficients, place).to_bytes(WIDTH, "big") for place in every}
 
 
-def _element(source: Source) -> int:
-    """A uniform element of the field: what lies above it is drawn again."""
-    while True:
-        found = int.from_bytes(source(WIDTH), "big") & (2**257 - 1)
-        if found < PRIME:
-            return found
+def _elements(count: int, source: Source) -> list[int]:
+    """Uniform elements of the field: what lies above it is drawn again."""
+    found: list[int] = []
+    while len(found) < count:
+        drawn = source(2 * (count - len(found)) * WIDTH)
+        numbers = (int.from_bytes(drawn[k : k + WIDTH], "big") & (2**257 - 1) for k in range(0, len(drawn), WIDTH))
+        found += [number for number in numbers if number < PRIME]
+    return found[:count]
 
 
 def _value(coefficients: list[int], place: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -143,11 +143,13 @@ class Silo:
         other = receiver if sender == self.name else sender
         return ChaCha20Poly1305(derived(own.sealed_with[other], encoded("packet", sender, receiver)))
 
-    def mask(self, attempt: Attempt, sealed: Mapping[str, bytes], message: np.ndarray) -> MaskedVector:
+    def mask(
+        self, attempt: Attempt, sealed: Mapping[str, bytes], message: np.ndarray | Callable[[], np.ndarray]
+    ) -> MaskedVector:
         """Pays, then adds noise and masks to its message, once.
 
         `attempt`: the one that was begun. `sealed`: the packets for this silo, by sender. `message`: its numbers, or
-        whole steps of the grid.
+        whole steps of the grid; or what computes them, called when they are paid for.
         """
         own, terms = self._current(attempt), self.agreement
         if own.packets is None:
@@ -164,6 +166,7 @@ class Silo:
         own.view = view  # from here on these keys are used, whatever happens
         own.shares.update(shares)
         self._pay(attempt)
+        message = message() if callable(message) else message
         total = self._contribution(message) + mask(derived(own.seed, own.bound), terms.length)
         for name in sealed:
             pair = mask(own.masked_with[name], terms.length)
@@ -219,17 +222,28 @@ class Silo:
         listed = own.listed
         if listed is None:
             raise SecureError("an opening was asked for before the list")
-        signers = set()
         for signature in signatures:
             if (signature.view, signature.heard) != (own.view, listed.heard):
                 raise SecureError(f"{signature.name!r} signed another list, or saw other keys: nothing is opened")
+        survivors = {signature.name: signature for signature in signatures if signature.name in listed.heard}
+        signers = list(survivors.values())[: self.agreement.survivors]  # more of them would not say more
+        for signature in signers:
             require_signed(signature, own.bound, self.agreement)
-            signers.add(signature.name)
-        if len(signers & set(listed.heard)) < self.agreement.survivors:
+        if len(signers) < self.agreement.survivors:
             raise SecureError(f"{len(signers)} signatures, and {self.agreement.survivors} survivors' are needed")
         seeds = {name: own.shares[name][1] for name in listed.heard}
         keys = {name: own.shares[name][0] for name in own.shares if name not in seeds}
         return signed(Opening(self.name, own.view, seeds, keys), own.bound, self._key)
+
+    def signatures(self, attempt: Attempt, given: Mapping[str, bytes]) -> list[ListSignature]:
+        """What these signatures are, if they are of the list that this silo has signed.
+
+        `attempt`: the one that was begun. `given`: by name.
+        """
+        listed = self._current(attempt).listed
+        if listed is None:
+            raise SecureError("an opening was asked for before the list")
+        return [replace(listed, name=name, signature=signature) for name, signature in given.items()]
 
     def erase(self) -> None:
         """Forgets all secrets: the attempt is over, or given up."""

@@ -228,15 +228,17 @@ def _require_listed(path: Path) -> None:
             raise RunError(f"{path} would be public, and only {', '.join(PUBLIC)} may be: write it to private/")
 
 
-def publish(folder: Path, number: int, tree: Tree, *, room: Room | None = None, **arrays: ArrayLike) -> None:
+def publish(
+    folder: Path, number: int, tree: Tree, *, room: Room | None = None, anew: bool = False, **arrays: ArrayLike
+) -> None:
     """What others may have of a round, written whole or not at all, and once: it is only ever sent again.
 
-    `room`: disk space that was reserved for it.
+    `room`: disk space that was reserved for it. `anew`: in place of an attempt at the round that was given up.
     """
     path = published(folder, number)
     with writing(folder):
         folder.mkdir(exist_ok=True)
-    if path.exists():
+    if path.exists() and not anew:
         return
     if room is None:
         write_tree(path, tree, **arrays)
