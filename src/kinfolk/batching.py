@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
+from kinfolk.devices import over_devices
 from kinfolk.models import Conv, Dense
 from kinfolk.types import Model, Params, Tree, Value
 from kinfolk.units import Several, over_rows
@@ -199,8 +200,13 @@ def over(model: Model, function: Callable[..., Tree], in_axes: Sequence[int | No
     return in_turns
 
 
-def over_clients(model: Model, function: Callable[..., Tree], present: Array, *rows: Tree) -> Tree:
-    """The function of each client's rows, and zeros for absent clients, who cost nothing where clients take turns."""
+def over_clients(model: Model, function: Callable[..., Tree], present: Array, *rows: Tree, devices: int = 1) -> Tree:
+    """The function of each client's rows, and zeros for absent clients, who cost nothing where clients take turns.
+
+    `devices`: so many of them have a part of the clients each.
+    """
+    if devices > 1:
+        return over_devices(devices, partial(over_clients, model, function), present, *rows)
     if not takes_turns(model):
         found = jax.vmap(function)(*rows)
         return trees.choose_rows(present, found, trees.zeros_like(found))
@@ -220,19 +226,29 @@ def over_cohort(
     steps: tuple[Array, int],
     places: tuple[Array, Array],
     rows: tuple[Tree, Tree, Tree],
+    devices: int = 1,
 ) -> tuple[Tree, Tree]:
     """`function(most_steps, shared, kept, fixed)` of the clients in some places, as by `at_places`.
 
     `steps`: every client's local steps, and the most of any. `places`: whether somebody sits in each, and who. `rows`:
     what is the same for all, then clients' changing and fixed rows. Where clients take turns, those who take at most
     half of the most steps have a loop of that length; what is the same for all is a vector outside of the loop, so that
-    vectors meet vectors there.
+    vectors meet vectors there. `devices`: so many of them have a part of the places each.
     """
     (own, most), (shared, kept, fixed) = steps, rows
     limits, flat = loop_lengths(most), vectors(shared)
     functions = [lambda kept, fixed, most=most: function(most, shaped(flat, shared), kept, fixed) for most in limits]
     least = (own > limits[0]).astype(jnp.int32)
-    return at_places(model, functions, least, *places, kept, fixed)
+    if devices == 1:
+        return at_places(model, functions, least, *places, kept, fixed)
+    present, index = places
+
+    def part(present: Array, kept: Tree, fixed: Tree, least: Array) -> tuple[Tree, Tree]:
+        here = jnp.arange(present.shape[0], dtype=jnp.int32)
+        return at_places(model, functions, least, present, here, kept, fixed)
+
+    found, new = over_devices(devices, part, present, *rows_at((kept, fixed, least), index))
+    return found, _put(kept, index, new)
 
 
 def at_places(

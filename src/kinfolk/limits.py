@@ -106,6 +106,7 @@ OR_INFINITE = Limit(0, infinite=True, remedy="0 is training alone, infinity is a
 ALLOWED: dict[str, Limit] = {
     # an experiment
     "seed": whole(0, 2**32 - 1, "any number that 32 bits hold will do"),
+    "devices": whole(1, 100_000, "leave it out to use all that JAX sees"),
     "seeds": whole(1, 1000, "repetitions are computed together; run more one after another, with other seeds"),
     "rounds": ROUNDS,
     "batch_size": whole(1, 10**9, "leave it out, or give 0, for full batches"),

@@ -285,3 +285,20 @@ def test_the_program_has_a_hash_that_follows_it() -> None:
     assert first.program == again.program
     assert first.program != checked(MeanRegularized(), "example").program
     assert first.program != checked(FedAvg(), "client").program
+
+
+def on_one_device(function: Any, *rows: Any) -> Any:
+    mesh, part = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("d",)), jax.sharding.PartitionSpec("d")
+    return jax.shard_map(function, mesh=mesh, in_specs=part, out_specs=part)(*rows)
+
+
+def test_what_devices_compute_together_is_followed() -> None:
+    def summed(x: Any, y: Any) -> Any:
+        return on_one_device(lambda x, y: (x + jax.lax.psum(x, "d"), 2 * y), x, y)
+
+    arguments = (jnp.ones(4), jnp.ones(4))
+    report = check(summed, arguments, (MARKED, CLEAN))
+    assert report.labels == (MARKED, CLEAN)
+    assert report.violations == []
+    untouched = check(lambda x: on_one_device(lambda own: own, x), arguments[:1], (ROWS,))
+    assert untouched.places == MARKED  # several devices could repeat rows: they are no longer one unit each

@@ -66,6 +66,8 @@ class Plan:
     """From this round on a client's model is the mean over its rounds so far; before it, the latest."""
     programs: frozenset[str] | None = None
     """Fingerprints of the rounds' programs that the flow check saw, in a release: nothing else is compiled."""
+    devices: int = 1
+    """Among how many devices clients are divided."""
 
     @property
     def clients(self) -> int:
@@ -157,7 +159,7 @@ def _all_clients(
     for rows, width, most_steps in zip(clients.blocks, plan.widths, plan.most_steps, strict=True):
         here, own = trees.row(everything, slice(begin, begin + width))
         run = partial(_client, plan.spec(most_steps), algorithm, state.shared, number)
-        parts.append(over_clients(plan.model, run, here, own, rows))
+        parts.append(over_clients(plan.model, run, here, own, rows, devices=plan.devices))
         begin += width
     return trees.concatenate(parts)
 
@@ -178,7 +180,7 @@ def _gathered(
 
     fixed = replace(_without_examples(terms, clients, state), personal=(), rows=rows)
     steps, places = (clients.steps, plan.most_steps[0]), (cohort.present, cohort.index)
-    found = over_cohort(plan.model, of_client, steps, places, (state.shared, kept, fixed))
+    found = over_cohort(plan.model, of_client, steps, places, (state.shared, kept, fixed), plan.devices)
     messages, (personal, counted) = found
     return messages, personal, counted
 

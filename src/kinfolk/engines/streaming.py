@@ -250,7 +250,7 @@ def _round(program: Program, fixed: Fixed, before: Changing, cohort: Cohort, num
 
     meters = replace(meters, draws=before.draws)
     everybody = Client(personal, rows, meters, take(terms.own), sizes, take(clients.steps))
-    messages, personal, draws = over_clients(plan.model, of_client, cohort.present, everybody)
+    messages, personal, draws = over_clients(plan.model, of_client, cohort.present, everybody, devices=plan.devices)
     expected = terms.inbox.sampling.rate * clients.weights
     mail = Mail(messages, take(clients.weights), cohort.index, cohort.present, before.server, terms.inbox, expected)
     shared, server = server_round(plan.spec(), algorithm, shared, mail, number)

@@ -83,8 +83,11 @@ class Engine:
     store: str = "device"
     """Where clients' states are: `device`, all in the program; for very many clients `memory` or `disk`, and only a
     round's cohort in the program."""
+    devices: int | None = None
+    """Among how many devices a round's clients are divided; all that JAX sees, where none is given."""
 
     def __post_init__(self) -> None:
+        limits.settle(self)
         if self.store not in STORES:
             raise ConfigError(f"store={self.store!r} is not one of {STORES}")
 

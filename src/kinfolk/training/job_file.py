@@ -22,6 +22,7 @@ import numpy as np
 
 from kinfolk.algorithms import REGISTRY
 from kinfolk.algorithms.schedules import Schedule
+from kinfolk.devices import usable
 from kinfolk.engines import resident
 from kinfolk.engines.resident import Clients, Plan, State
 from kinfolk.files import npz
@@ -63,7 +64,7 @@ class Parcel:
 
     def plan(self) -> Plan:
         model = build_model(self.model, self.shape, self.outcome, self.classes)
-        return Plan(model, Level(self.level), self.widths, self.most_steps, self.tail_from)
+        return Plan(model, Level(self.level), self.widths, self.most_steps, self.tail_from, devices=usable())
 
 
 _OTHERS = (Parcel, ModelChoice, Schedule, Terms, Clients, Rows, Sampling, Turns)

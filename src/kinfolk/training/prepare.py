@@ -20,6 +20,7 @@ from kinfolk.algorithms.registry import REGISTRY, resolve
 from kinfolk.algorithms.schedules import noise_factors
 from kinfolk.batching import loop_lengths
 from kinfolk.data.federation import Federation
+from kinfolk.devices import usable
 from kinfolk.engines import streaming
 from kinfolk.engines.layout import lay_out, lay_out_streamed
 from kinfolk.engines.release_counts import count_uses
@@ -118,7 +119,7 @@ def prepare(
     )
     limits.require_feasible(experiment.rounds, max(most_steps))
     _check_phases(model, experiment, algorithms)
-    plan = Plan(model, level.level, widths, most_steps, experiment.tail_from)
+    plan = Plan(model, level.level, widths, most_steps, experiment.tail_from, devices=_devices(experiment))
     who = Population(
         data.ids,
         sizes,
@@ -181,6 +182,16 @@ def _check_phases(model: Model, experiment: Experiment, algorithms: tuple[Algori
                 f"{phase.method} does not end with one shared model, so no other phase can start from it. For warm "
                 "starts within clusters use ifca's own options (choosing_rounds, strength, alone_from)"
             )
+
+
+def _devices(experiment: Experiment) -> int:
+    """Among how many devices clients are divided; a release stays with one process, which draws its noise once."""
+    if experiment.seed is None and jax.process_count() > 1:
+        raise ConfigError(
+            f"seed=None in a job of {jax.process_count()} processes: each would draw noise of its own; make a release "
+            "in one process (on all of its devices), or give a seed, for a simulation"
+        )
+    return usable(experiment.engine.devices)
 
 
 def _check_streamed(experiment: Experiment) -> None:

@@ -172,6 +172,8 @@ class _Walker:
             return self.loop(equation, marks)
         if name == "cond":
             return self.branches(equation, marks)
+        if name == "shard_map":
+            return self.divided(equation, marks)
         inner = [closed for closed in jaxprs.held(equation) if len(closed.jaxpr.invars) == len(marks)]
         if name in jaxprs.CALLS and len(inner) == 1 and len(inner[0].jaxpr.outvars) == outputs:
             return self.walk(inner[0], marks)
@@ -228,6 +230,14 @@ class _Walker:
         turns = equation.params["length"]
         made = {kind: _Count(count.least * turns, count.most * turns) for kind, count in releases.items()}
         return [*last, *stacked], made
+
+    def divided(self, equation: core.JaxprEqn, marks: list[Label]) -> tuple[list[Label], _Made]:
+        """What several devices compute together: rows may be divided, repeated or mixed, so none are untouched."""
+        (closed,) = jaxprs.held(equation)
+        if jaxprs.has_release(closed):
+            self.violate(equation, "a release inside shard_map would be made, with the same noise, on every device")
+        outputs, _ = self.walk(closed, [mixed([mark]) for mark in marks])
+        return [mixed([mark]) for mark in outputs], {}
 
     def handed_over(self, marks: Sequence[Label]) -> list[Label]:
         """What goes into a loop or a branch: a counter goes there for good, and only once."""

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.extend import core
 from jax.extend.core import primitives
+from jax.sharding import AbstractMesh, PartitionSpec
 
 from kinfolk.privacy.release import release_p
 from kinfolk.types import Tree
@@ -50,9 +51,17 @@ def known() -> frozenset[core.Primitive]:
         (jax.random.clone, key),
         (jax.random.key_data, key),
         (jax.random.wrap_key_data, words),
+        (_on_devices(lambda x: x + jax.lax.psum(x, "d")), row),
+        (_on_devices(lambda x: jax.lax.all_gather(x, "d")[0] * jax.lax.axis_index("d").astype(x.dtype)), row),
     ]
     shown = {eqn.primitive for call, argument in samples for eqn in _equations(jax.make_jaxpr(call)(argument))}
     return frozenset(listed | shown | {release_p})
+
+
+def _on_devices(function: Callable[[Tree], Tree]) -> Callable[[Tree], Tree]:
+    """The function as several devices compute it, each for a part of its rows; only ever traced."""
+    part = PartitionSpec("d")
+    return jax.shard_map(function, mesh=AbstractMesh((2,), ("d",)), in_specs=part, out_specs=part)
 
 
 def shows(equation: core.JaxprEqn) -> bool:
@@ -62,7 +71,8 @@ def shows(equation: core.JaxprEqn) -> bool:
 
 def refusal(equation: core.JaxprEqn) -> str | None:
     """Why an equation cannot be followed, if so: fails closed on whatever is not known to be free of effects."""
-    strange = equation.primitive not in known() or has_reference(equation) or (equation.effects and not held(equation))
+    effects = [effect for effect in equation.effects if type(effect).__name__ != "NamedAxisEffect"]  # between devices
+    strange = equation.primitive not in known() or has_reference(equation) or (effects and not held(equation))
     name = equation.primitive.name
     return f"{name!r} may do what the check cannot see: write it with plain functions" if strange else None
 
