@@ -189,3 +189,15 @@ def test_a_pdf_has_the_same_words(trained: Any, tmp_path: Path) -> None:
     assert 2 <= len(pages) <= 8
     assert f"{trained('personal').statement()['epsilon']:.4g} (simulated)" in text
     assert "Every row of every client is protected" in text
+
+
+def test_a_comparison_is_a_few_numbered_pages_of_paper(trained: Any, tmp_path: Path) -> None:
+    from pypdf import PdfReader
+
+    needed()
+    paths = [trained(name).path for name in ("personal", "alone", "stronger", "open")]
+    path = write_report(paths, tmp_path / "report.pdf", format="pdf", with_private=True)
+    pages = [sheet.extract_text() for sheet in PdfReader(path).pages]
+    assert 3 <= len(pages) <= 8
+    assert all(f"{number} of {len(pages)}" in text for number, text in enumerate(pages, 1))
+    assert "[privacy]" not in "".join(pages), "settings of many runs are in their directories"

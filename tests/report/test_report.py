@@ -14,12 +14,12 @@ import pytest
 
 from kinfolk.accounting import composition
 from kinfolk.accounting.ledger import read_lines
-from kinfolk.report import pdf, write_report
+from kinfolk.report import page_charts, pdf, write_report
 from kinfolk.report.build import build
 from kinfolk.report.checking import chained
-from kinfolk.report.content import Chart
+from kinfolk.report.content import Chart, Items, Series, Table, Value
 from kinfolk.report.page import page
-from kinfolk.report.reading import read
+from kinfolk.report.reading import Record, read
 from kinfolk.training.run_directory import Run, RunError
 
 EXTERNAL = re.compile(r"""(?:src|href|action)=["'](?!\#|data:)|@import|url\(|https?://|fetch\(|XMLHttp|import\(""")
@@ -168,6 +168,32 @@ def test_who_gains_needs_a_run_of_training_alone(trained: Any, tmp_path: Path) -
     assert re.search(rf'Clients that gain</dt><dd><span class="number" data-value="{float(gains)}"', both)
 
 
+def _value(record: Record) -> float:
+    assert record.measured is not None
+    return record.measured["value"]
+
+
+def test_a_comparison_says_what_it_came_to_and_shows_how_sure_it_is(trained: Any) -> None:
+    records = [read(trained(name).path, True) for name in ("personal", "alone", "stronger")]
+    report = build(records, True)
+    assert [s.anchor for s in report.sections][:3] == ["summary", "utility", "clients"], "results come first"
+    (items,) = [part for part in report.sections[0].parts if isinstance(part, Items)]
+    (words,) = items.items  # one budget has two methods
+    best, other = sorted(records[:2], key=_value)
+    raw = [word.raw for word in words if isinstance(word, Value)]
+    assert raw[:2] == [best.epsilon, _value(best)]
+    gain = sum(best.errors[c] < other.errors[c] for c in best.errors) if best.errors and other.errors else 0
+    assert f"{gain} of 12 clients gain by it" in str(words[-1]) or best.method == "local"
+    (chart,) = [part for part in report.sections[1].parts if isinstance(part, Chart)]
+    spreads = [spread for series in chart.series for spread in series.spreads]
+    assert sorted(spreads) == sorted(record.spread for record in records)
+    assert min(spreads) > 0
+    drawn = page_charts.draw(chart, page_charts.WIDE, 1)
+    ends = [float(y) for y in re.findall(r'y1="([\d.]+)" x2="[\d.]+" y2="[\d.]+" class="whisker"', drawn)]
+    assert len(ends) == 3
+    assert max(ends) <= page_charts.WIDE.height - page_charts.WIDE.bottom
+
+
 @pytest.mark.slow
 def test_training_alone_is_compared_at_the_same_level_only(trained: Any, tmp_path: Path) -> None:
     text = written(tmp_path, trained("client"), trained("alone"), with_private=True)
@@ -244,9 +270,6 @@ def test_errors_name_the_remedy(trained: Any, tmp_path: Path, monkeypatch: pytes
 
 
 def test_few_clients_are_named_and_have_bars_of_their_own() -> None:
-    from kinfolk.report import page_charts
-    from kinfolk.report.content import Chart, Series, Table
-
     names = ("Lyon University Hospital", "Oslo", "Turku <3>")
     series = tuple(
         Series(run, tuple((k + 1.0, 0.1 * (k + 1)) for k in range(3)), names, "bars") for run in ("alone", "together")

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,7 +37,6 @@ from kinfolk.toml import ConfigError
 
 if TYPE_CHECKING:
     from kinfolk.privacy.levels import PrivacyLevel
-    from kinfolk.training.run_directory import Run
 
 METHODS = ("local", "fedavg", "mean_regularized")
 
@@ -84,6 +82,7 @@ def compare(
     from kinfolk.algorithms import REGISTRY
     from kinfolk.report import write_report
     from kinfolk.report.compare_chart import privacy_utility
+    from kinfolk.report.reading import error_spread
     from kinfolk.training import loop, recipes, run_directory
     from kinfolk.training.experiment import Experiment
 
@@ -164,13 +163,3 @@ def of_aggregator(privacy: PrivacyLevel, kind: str, colluding: int | None) -> Pr
     if kind == "trusted":
         return privacy
     return replace(privacy, aggregator=kind, colluding=colluding if kind == "secure" else None)
-
-
-def error_spread(run: Run) -> float:
-    """The standard deviation, over seeds, of what the mean client is judged by; 0 for one seed."""
-    if not (run.private / "clients.json").exists():  # nothing was measured
-        return 0.0
-    of_seeds = [
-        fmean(errors) for errors in zip(*(row.get("value", row["error"]) for row in run.clients()), strict=True)
-    ]
-    return stdev(of_seeds) if len(of_seeds) > 1 else 0.0

@@ -8,23 +8,32 @@ from kinfolk.algorithms import REGISTRY
 from kinfolk.report import checking, clients, curves, may_be_shown, words
 from kinfolk.report.content import Code, Details, Facts, Items, Paragraph, Part, Report, Section, Table, Value, number
 from kinfolk.report.reading import Record
+from kinfolk.report.verdict import verdict
 from kinfolk.training import scorecard
 from kinfolk.training.scorecard import told
 
 LONGEST = 200
 """Most rows of a table of parties; the statement has all of them."""
+ON_PAPER = 3
+"""Of more runs than this, exact promises and settings are not printed: a few pages are read, and each run has them."""
 
 
 def build(records: Sequence[Record], with_private: bool) -> Report:
     """The report on some runs, the first of which is the one it is about."""
     first = records[0]
-    sections = (
-        Section("summary", "At a glance", _summary(records, with_private)),
+    promise = (
         Section("privacy", "Privacy", _privacy(records, with_private)),
         Section("shown", "May be shown", may_be_shown.section(records)),
+    )
+    results = (
         Section("utility", "Privacy against error", curves.utility(records, with_private)),
-        Section("rounds", "Over the rounds", curves.over_rounds(records)),
         Section("clients", "Client by client", clients.section(records)),
+        Section("rounds", "Over the rounds", curves.over_rounds(records)),
+    )
+    compared = with_private and len(records) > 1
+    sections = (
+        Section("summary", "At a glance", _summary(records, with_private)),
+        *(results + promise if compared else promise + results),
         Section("strengths", "How hard clients are pulled together", curves.strengths(records)),
         Section("checks", "Checks", checking.section(records)),
         Section("reproduce", "Do it again", _reproduce(records)),
@@ -76,6 +85,7 @@ def _summary(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
         )
     if len(records) == 1:
         parts.append(Facts(_facts(first)))
+    parts += verdict(records)
     header = ["method", "level", "rounds", "epsilon", "delta"]
     rows = []
     for record in records:
@@ -152,8 +162,9 @@ def _privacy(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
     exact = [(record, (_exact(record), *_parties(record), _whole(record))) for record in records]
     if len(records) == 1:
         return (*parts, *exact[0][1])
-    every = tuple(Details(f"{record.method}: {record.run.name}", own, printed=True) for record, own in exact)
-    return (*parts, Details("The promises, exactly, run by run", every, printed=True))
+    paper = len(records) <= ON_PAPER
+    every = tuple(Details(f"{record.method}: {record.run.name}", own, printed=paper) for record, own in exact)
+    return (*parts, Details("The promises, exactly, run by run", every, printed=paper))
 
 
 def _exact(record: Record) -> Table:
@@ -207,5 +218,8 @@ def _reproduce(records: Sequence[Record]) -> tuple[Part, ...]:
                 )
             ),
         )
-        parts += own if len(records) == 1 else [Details(record.run.name, own, printed=True)]
+        parts += own if len(records) == 1 else [Details(record.run.name, own, printed=len(records) <= ON_PAPER)]
+    if len(records) > ON_PAPER:
+        says = "Each run directory has its settings (public/experiment.toml), and kinfolk train takes that file."
+        parts.insert(0, Paragraph((says,)))
     return tuple(parts)

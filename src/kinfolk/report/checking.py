@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kinfolk.report.content import Items, Paragraph, Part, Table, Value, number
@@ -17,6 +18,10 @@ OTHERS = (
 )
 
 
+SHOWN = 16
+"""Digits of a program's fingerprint that are shown; the statement has all of them."""
+
+
 def chained(path: Path) -> bool:
     """Whether every line of a ledger names the hash of the line before it."""
     last = ""
@@ -27,39 +32,58 @@ def chained(path: Path) -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class Checked:
+    """What a run's files say of themselves, and whether they fit together."""
+
+    program: str
+    chain: str
+    again: str | Value
+    """The largest epsilon, computed from the ledger just now."""
+    verdict: str
+    fits: bool = True
+
+
+def check(record: Record) -> Checked:
+    """The checks of one private run."""
+    programs = f"passed; program {', '.join(name[:SHOWN] for name in record.statement['program'])}"
+    ledger = record.run.public / "ledger.jsonl"
+    if not ledger.exists():
+        return Checked(programs, "not in public/: ask for the one that the run was charged to", "", "")
+    whole = record.spending is not None and chained(ledger)
+    chain = "unbroken" if whole else "BROKEN"
+    if record.spending is None:
+        return Checked(programs, chain, "", "NO", fits=False)
+    again, said = record.spending.epsilons[-1], record.epsilon or 0.0
+    promised = "promise" in record.statement
+    same = again <= said * (1 + 1e-9) if promised else math.isclose(again, said, rel_tol=1e-9)
+    words = "within what the statement promises" if promised else "the same as in the statement"
+    return Checked(programs, chain, number(again, record.note), f"{words}: {'yes' if same else 'NO'}", whole and same)
+
+
+NAMES = (
+    "flow check before training, on the program that ran",
+    "ledger's chain of hashes, just now",
+    "largest epsilon, computed again from the ledger just now",
+    "does it fit the statement?",
+)
+
+
 def section(records: Sequence[Record]) -> tuple[Part, ...]:
     """One table of checks over all runs, and how to run the others."""
-    rows: list[tuple[str | Value, ...]] = []
-    broken = []
-    for record in records:
-        name = record.run.name
-        if record.statement["level"] == "none":
-            rows.append((name, "none", "not private: nothing to check"))
-            continue
-        programs = ", ".join(record.statement["program"])
-        rows.append((name, "flow check before training, on the program that ran", f"passed; program {programs}"))
-        rows.append((name, "releases counted while training against those charged", "equal, or it would have stopped"))
-        ledger = record.run.public / "ledger.jsonl"
-        if not ledger.exists():
-            rows.append((name, "ledger", "not in public/: ask for the one that the run was charged to"))
-            continue
-        whole = record.spending is not None and chained(ledger)
-        rows.append((name, "ledger's chain of hashes, just now", "unbroken" if whole else "BROKEN"))
-        if record.spending is None:
-            broken.append(name)
-            continue
-        again = record.spending.epsilons[-1]
-        promised, said = "promise" in record.statement, record.epsilon or 0.0
-        same = again <= said * (1 + 1e-9) if promised else math.isclose(again, said, rel_tol=1e-9)
-        rows.append((name, "largest epsilon, computed again from the ledger just now", number(again, record.note)))
-        within = "within what the statement promises" if promised else "the same as in the statement"
-        rows.append((name, within, "yes" if same else "NO"))
-        if not (whole and same):
-            broken.append(name)
-    header: tuple[str, ...] = ("run", "check", "result")
+    found = [(record, check(record)) for record in records if record.statement["level"] != "none"]
+    every = [(r.run.name, c.program, c.chain, c.again, c.verdict) for r, c in found]
+    every += [
+        (r.run.name, "not private: nothing to check", "", "", "") for r in records if r.statement["level"] == "none"
+    ]
     if len(records) == 1:
-        header, rows = header[1:], [row[1:] for row in rows]
-    parts: list[Part] = [Table("Checks of each run", header, tuple(rows))]
+        table = Table("Checks of this run", ("check", "result"), tuple(zip(NAMES, every[0][1:], strict=True)))
+    else:
+        table = Table("Checks of each run", ("run", *NAMES), tuple(every))
+    parts: list[Part] = [table]
+    counted = "Releases were counted while training and compared with those charged: were they not equal, it would have"
+    parts.append(Paragraph((f"{counted} stopped.",), "small"))
+    broken = [record.run.name for record, checked in found if not checked.fits]
     if broken:
         says = f"The ledger and the statement of {', '.join(broken)} do not fit together: do not rely on this run."
         parts.insert(0, Paragraph((says,), "warn"))

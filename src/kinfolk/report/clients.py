@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from kinfolk.report.content import Chart, Details, Facts, Paragraph, Part, Series, Table, Value, number
-from kinfolk.report.curves import constant_name, error_name, short_names
+from kinfolk.report.curves import constant_name, error_name, far_apart, leading, short_names
 from kinfolk.report.reading import Record
 
 MOST = 150
@@ -23,8 +23,8 @@ def section(records: Sequence[Record]) -> tuple[Part, ...]:
     named = [(name, r) for name, r in zip(short_names(records), records, strict=True) if r.errors]
     if not named:
         return ()
-    parts: list[Part] = [_spread(named, max(20, min(MOST, 600 // len(named))))]
-    compared = [(name, r, base) for name, r in named if (base := alone(r, records)) is not None]
+    parts: list[Part] = [_spread(leading(named), max(20, min(MOST, 600 // len(named))))]
+    compared = [(name, r, base) for name, r in leading(named) if (base := alone(r, records)) is not None]
     most = max(20, min(MOST, 600 // max(1, len(compared))))
     for place, (name, record, base) in enumerate(compared):
         own = _changes(name, record, base, most)
@@ -120,13 +120,15 @@ def _spread(named: Sequence[tuple[str, Record]], most: int) -> Chart:
         labels = tuple(f"{_head(named)}: {client}, {number(value)}" for _, client, value in at)
         series.append(Series(_head(named), tuple((across, value) for across, _, value in at), labels))
     count = max(len(record.errors or {}) for _, record in named)
+    wide = far_apart([value for one in series for _, value in one.points])
     return Chart(
         f"Each client's {error}",
         "Clients ordered from the smallest error to the largest, mean over repetitions." + _some(count, most),
         "share of clients (%)",
-        error,
+        f"{error} (logarithmic axis)" if wide else error,
         tuple(series),
         Table("Each client's error", ("run", "client", error, _head(named)), tuple(rows)),
+        log_y=wide,
         from_zero=True,
         shaded=(90.0, 100.0, "worst tenth"),
     )

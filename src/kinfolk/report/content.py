@@ -63,6 +63,8 @@ class Series:
     labels: tuple[str, ...]
     """What each point is, in words with its numbers."""
     kind: str = "line"
+    spreads: tuple[float, ...] = ()
+    """How far a whisker reaches up and down from each point; empty: there are none."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from kinfolk.algorithms import REGISTRY
@@ -41,6 +42,11 @@ def judged_by(records: Sequence[Record]) -> tuple[str, ...]:
     return f"mean client {error_name(records)}", "worst tenth of clients", constant_name(records), "shared model"
 
 
+def far_apart(heights: Sequence[float]) -> bool:
+    """Whether they are to be drawn on a logarithmic axis."""
+    return min(heights) > 0 and max(heights) > WIDE * min(heights)
+
+
 def utility(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
     """Epsilon across, error upwards: a point per run, a line per method and level."""
     if not with_private:
@@ -58,7 +64,8 @@ def utility(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
         placed = sorted((r for r in group if r.epsilon), key=lambda r: r.epsilon or 0.0)
         if placed:
             points = tuple((float(r.epsilon or 0), values[r.run.name]) for r in placed)
-            series.append(Series(name, points, tuple(_point(r, name) for r in placed)))
+            spreads = tuple(r.spread for r in placed) if any(r.spread for r in placed) else ()
+            series.append(Series(name, points, tuple(_point(r, name) for r in placed), spreads=spreads))
         for record in (r for r in group if not r.epsilon):
             label = f"{name}: {_point(record, '')}"
             ends = (min(positive, default=0.5), max(positive, default=1.0))
@@ -70,20 +77,22 @@ def utility(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
         ends = (min(positive, default=0.5), max(positive, default=1.0))
         series.append(Series(name, ((ends[0], height), (ends[1], height)), (f"{name}: {number(height)}",) * 2, "level"))
         heights.append(height)
-    wide = min(heights) > 0 and max(heights) > WIDE * min(heights)
+    wide = far_apart(heights)
     rows = tuple(
         (
             record.run.name,
             record.method,
             "no privacy" if record.epsilon is None else number(record.epsilon, record.note),
             *judged(record),
+            number(record.spread) if record.spread else "",
         )
         for record in measured
     )
-    header = ("run", "method", "epsilon", *judged_by(measured))
+    header = ("run", "method", "epsilon", *judged_by(measured), "\u00b1 over repetitions")
+    whiskers = " Whiskers are one standard deviation over repetitions." if any(r.spread for r in measured) else ""
     chart = Chart(
         f"Mean client's {error} against epsilon",
-        f"One point per run: {len(measured)} in all. Left is more private, down is more accurate.",
+        f"One point per run: {len(measured)} in all. Left is more private, down is more accurate.{whiskers}",
         _epsilon_axis(measured),
         f"{error} (logarithmic axis)" if wide else error,
         tuple(series),
@@ -101,8 +110,8 @@ def utility(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
 
 
 def _point(record: Record, name: str) -> str:
-    score = record.measured
-    error = "not measured" if score is None else f"{error_name([record])} {number(score['value'])}"
+    score, spread = record.measured, f" \u00b1 {number(record.spread)}" if record.spread else ""
+    error = "not measured" if score is None else f"{error_name([record])} {number(score['value'])}{spread}"
     epsilon = "no privacy" if record.epsilon is None else f"epsilon {number(record.epsilon, record.note)}"
     return f"{name}: {epsilon}, {error}" if name else f"{epsilon}, {error}"
 
@@ -124,11 +133,22 @@ def short_names(records: Sequence[Record]) -> list[str]:
     return names
 
 
+def leading(named: Sequence[tuple[str, Record]]) -> list[tuple[str, Record]]:
+    """Every method at the middle budget first: a chart shows its first few series, and the others on demand."""
+    budgets = sorted({r.epsilon for _, r in named if r.epsilon})
+    middle = budgets[len(budgets) // 2] if budgets else 1.0
+
+    def far(pair: tuple[str, Record]) -> float:
+        return round(abs(math.log((pair[1].epsilon or middle) / middle)), 2)
+
+    return sorted(named, key=far)
+
+
 def over_rounds(records: Sequence[Record]) -> tuple[Part, ...]:
     """Epsilon over rounds from the ledger; test loss from the metrics."""
     named = list(zip(short_names(records), records, strict=True))
     spent, measured = [(name, r) for name, r in named if r.spending], [(name, r) for name, r in named if r.metrics]
-    return (*([_spent(spent)] if spent else []), *([_losses(measured)] if measured else []))
+    return (*([_spent(spent)] if spent else []), *([_losses(leading(measured))] if measured else []))
 
 
 def _spent(spent: Sequence[tuple[str, Record]]) -> Chart:
@@ -167,7 +187,7 @@ def _losses(measured: Sequence[tuple[str, Record]]) -> Chart:
         series.append(Series(name, tuple((float(n), loss) for n, loss in numbers), labels))
         rows += [(name, number(n), number(loss)) for n, loss in numbers]
     heights = [loss for one in series for _, loss in one.points]
-    wide = min(heights) > 0 and max(heights) > WIDE * min(heights)
+    wide = far_apart(heights)
     return Chart(
         "Test loss over the rounds",
         "The mean client's loss on its test rows, mean over repetitions.",

@@ -12,10 +12,12 @@ MARKS = 6
 """Series have one of this many colours, shapes and dashes; a seventh looks like the first, and is hidden at first."""
 LONGEST = 15
 """Letters of a name below an axis."""
-CLOSE = 24
-"""Names that are closer together stand upright."""
+LETTER = 5
+"""Room across that a letter of a name aslant takes; where there is less for the longest, names stand upright."""
 DEEP = 62
 """Room below an axis for names."""
+SIDE = 3
+"""How far whiskers of different series stand apart, so that none hides another."""
 DENSE = 30
 """Of more points than this, the marks on a line are seen only when one is looked at."""
 
@@ -38,13 +40,14 @@ WIDE, NARROW = Frame(760, 330), Frame(360, 270, left=50, right=12)
 def draw(chart: Chart, frame: Frame, number: int) -> str:
     """The chart as SVG; `number` tells it from others on the page."""
     xs = [x for series in chart.series for x, _ in series.points]
-    ys = [y for series in chart.series for _, y in series.points if math.isfinite(y)] or [0.0]
+    ys = [y for series in chart.series for y in _heights(series) if math.isfinite(y)] or [0.0]
     logarithmic = chart.log_x and min(xs) > 0
     x_ticks = svg.log_ticks(min(xs), max(xs)) if logarithmic else svg.ticks(*_room(xs), 4 if frame is NARROW else 6)
     if chart.names:
         x_ticks = [0.5, *map(float, range(1, len(chart.names) + 1)), len(chart.names) + 0.5]
     stems = any(series.kind in ("stems", "bars") for series in chart.series)
-    log_y = chart.log_y and min(ys) > 0
+    log_y = chart.log_y and min(y for series in chart.series for _, y in series.points) > 0
+    ys = [y for y in ys if y > 0] if log_y else ys
     if log_y:
         y_ticks = svg.log_ticks(min(ys), max(ys))
     else:
@@ -63,11 +66,13 @@ def draw(chart: Chart, frame: Frame, number: int) -> str:
         parts.append(svg.line(frame.left, y, x_end, y, class_="zero" if value == 0 and stems else "grid"))
         parts.append(svg.text(frame.left - 8, y + 4, f"{value:g}", "end", class_="label"))
     height = frame.height + (DEEP if chart.names else 0)
+    longest = max((min(LONGEST, len(name)) for name in chart.names), default=0)
+    upright = across(2) - across(1) < LETTER * longest
     for value in x_ticks[1:-1] if chart.names else x_ticks:
         x = across(value)
         parts.append(svg.line(x, bottom, x, bottom + 5, class_="tick"))
         if chart.names:
-            parts.append(_name(chart.names[int(value) - 1], x + 4, bottom + 14, across(2) - across(1)))
+            parts.append(_name(chart.names[int(value) - 1], x + 4, bottom + 14, upright))
         else:
             parts.append(svg.text(x, bottom + 19, f"{value:g}", "middle", class_="label"))
     parts.append(svg.text((frame.left + x_end) / 2, height - 8, chart.x_label, "middle", class_="axis"))
@@ -85,14 +90,21 @@ def draw(chart: Chart, frame: Frame, number: int) -> str:
     )
 
 
+def _heights(series: Series) -> list[float]:
+    """The heights that a series needs: of its points, and of the ends of their whiskers."""
+    heights = [y for _, y in series.points]
+    ends = [(y - s, y + s) for y, s in zip(heights, series.spreads, strict=False)]
+    return [*heights, *(end for pair in ends for end in pair)]
+
+
 def _room(values: list[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
     return (low, high) if high > low else (min(0.0, low), max(high * 1.5, 1.0))
 
 
-def _name(name: str, x: float, y: float, room: float) -> str:
+def _name(name: str, x: float, y: float, upright: bool) -> str:
     """A name below an axis, aslant, or upright where there is little room; its end is left out where it is long."""
-    longest, turn = (LONGEST, 40) if room >= CLOSE else (LONGEST * 2 // 3, 90)
+    longest, turn = (LONGEST * 2 // 3, 90) if upright else (LONGEST, 40)
     short = name if len(name) <= longest else f"{name[: longest - 1]}\u2026"
     return svg.text(0, 0, short, "end", class_="label", transform=f"translate({x:.1f} {y:.1f}) rotate(-{turn})")
 
@@ -114,6 +126,9 @@ def _series(series: Series, place: int, across: svg.Scale, down: svg.Scale, wide
         lines = "".join(f"M{x:.1f},{down(0.0):.1f}V{y:.1f}" for x, y in spots)
         width = {"style": f"stroke-width:{0.8 * wide:.1f}"} if series.kind == "bars" else {}
         parts.append(svg.tag("path", class_="stem", d=lines, **width))
+    for (x, _), (_, y), spread in zip(spots, series.points, series.spreads, strict=False):
+        apart = x + SIDE * (place % MARKS - (beside - 1) / 2)
+        parts.append(svg.line(apart, down(y - spread), apart, down(y + spread), class_="whisker"))
     shown = list(zip(spots, series.labels, strict=True))[: 1 if series.kind == "level" else None]
     points = "".join(
         svg.tag(

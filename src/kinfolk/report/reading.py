@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,8 @@ class Record:
     """The same of each client's own constant."""
     card: Scorecard | None = None
     """What was measured, by name and in the target's own unit."""
+    spread: float = 0.0
+    """The standard deviation over repetitions of what the mean client is judged by; 0 where there was one."""
 
     @property
     def method(self) -> str:
@@ -108,6 +111,7 @@ def read(path: Path, with_private: bool) -> Record:
         errors=_of_clients(run, "value") if with_private else None,
         constants=_of_clients(run, "constant") if with_private else None,
         card=scorecard.read(run) if with_private else None,
+        spread=error_spread(run) if with_private else 0.0,
     )
 
 
@@ -117,6 +121,15 @@ def _of_clients(run: Run, key: str) -> dict[str, float] | None:
     rows = run.clients()
     known = key if any(key in row for row in rows) else "error" if key == "value" else key
     return {row["client"]: float(np.mean(row[known])) for row in rows if known in row}
+
+
+def error_spread(run: Run) -> float:
+    """The standard deviation, over seeds, of what the mean client is judged by; 0 for one, or where nothing was."""
+    if not (run.private / "clients.json").exists():
+        return 0.0
+    of_clients = (row.get("value", row["error"]) for row in run.clients())
+    of_seeds = [fmean(values) for values in zip(*of_clients, strict=True)]
+    return stdev(of_seeds) if len(of_seeds) > 1 else 0.0
 
 
 def spending(run: Run, statement: Statement) -> Spending | None:
