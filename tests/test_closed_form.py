@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from kinfolk import models, trees
+from kinfolk import models, outcomes, trees
 from kinfolk.closed_form import evidence, newton, outputs_without
 from kinfolk.types import Rows
 
@@ -90,7 +90,7 @@ def test_evidence_is_the_density_of_the_targets(features: int) -> None:
     ]
 
     def density(precision: float) -> float:  # at the noise variance that makes it largest
-        curvature = float(jax.grad(jax.grad(lambda out: models.squared_error(out, jnp.float32(0))))(jnp.float32(1)))
+        curvature = float(jax.grad(jax.grad(lambda out: outcomes.squared_error(out, jnp.float32(0))))(jnp.float32(1)))
         spread = np.eye(8) + curvature * inputs @ inputs.T / (8 * precision)
         variance = residual @ np.linalg.solve(spread, residual) / 8
         scatter: Any = variance * spread

@@ -202,6 +202,8 @@ SILENT = {
     "ledger show": ("ledger", "show", "nowhere.jsonl"),
     "deploy server": ("deploy", "server", "nowhere", "--explain"),
     "deploy silo": ("deploy", "silo", "nowhere", "--explain"),
+    "predict": ("predict", "nowhere", "t.csv", "--output", "o.csv"),
+    "evaluate": ("evaluate", "nowhere"),
     "deploy init": ("deploy", "init", "nowhere"),
 }
 """A valid call of every command that takes numbers."""

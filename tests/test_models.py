@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import batching, models, trees
+from kinfolk import batching, models, outcomes, trees
 from kinfolk.privacy import clipping
 from kinfolk.toml import ConfigError
 from kinfolk.training.build import build_model
@@ -152,13 +152,13 @@ def test_pooling_cuts_the_remainder() -> None:
 
 def test_losses_are_the_textbook_ones() -> None:
     logits = jnp.array([1.0, -2.0, 0.5])
-    assert models.class_loss(logits, jnp.int32(2)) == pytest.approx(
+    assert outcomes.class_loss(logits, jnp.int32(2)) == pytest.approx(
         -np.log(np.exp(0.5) / np.exp(logits).sum()), rel=1e-5
     )
     p = 1 / (1 + np.exp(-0.7))
-    assert models.binary_loss(jnp.float32(0.7), jnp.int32(1)) == pytest.approx(-np.log(p), rel=1e-5)
-    assert models.binary_loss(jnp.float32(0.7), jnp.int32(0)) == pytest.approx(-np.log(1 - p), rel=1e-5)
-    assert models.squared_error(jnp.float32(3), jnp.float32(1)) == 2
+    assert outcomes.binary_loss(jnp.float32(0.7), jnp.int32(1)) == pytest.approx(-np.log(p), rel=1e-5)
+    assert outcomes.binary_loss(jnp.float32(0.7), jnp.int32(0)) == pytest.approx(-np.log(1 - p), rel=1e-5)
+    assert outcomes.squared_error(jnp.float32(3), jnp.float32(1)) == 2
 
 
 def test_bring_your_own_model_is_clipped_row_by_row() -> None:

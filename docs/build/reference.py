@@ -46,6 +46,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "data.registry": ("register_dataset", "load_data"),
         "data.choice": (),
         "models": (),
+        "outcomes": (),
     },
     "Methods": {
         "types": (),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kinfolk.data.lazy import from_arrays, from_function
     from kinfolk.data.registry import register_dataset
     from kinfolk.data.sparse import from_sparse
+    from kinfolk.data.target import courses
     from kinfolk.engines.loop import Sweep
     from kinfolk.estimators import PersonalizedClassifier, PersonalizedRegressor
     from kinfolk.models import from_functions
@@ -33,6 +34,7 @@ _LATE = {
     "from_arrays": "kinfolk.data.lazy",
     "from_function": "kinfolk.data.lazy",
     "from_rows": "kinfolk.data.federation",
+    "courses": "kinfolk.data.target",
     "from_sparse": "kinfolk.data.sparse",
     "DataChoice": "kinfolk.data.choice",
     "Engine": "kinfolk.training.experiment",
@@ -75,6 +77,7 @@ __all__ = [
     "Sweep",
     "Training",
     "client_level",
+    "courses",
     "evaluate",
     "example_level",
     "from_arrays",

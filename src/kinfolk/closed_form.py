@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.models import LOSSES
+from kinfolk.outcomes import loss_at
 from kinfolk.types import Rows, Tree
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def loss_slopes(model: Model, out: Array, y: Array) -> tuple[Array, Array]:
     """First and second derivative of one example's loss in the model's output."""
 
     def loss(out: Array) -> Array:
-        return LOSSES[model.outcome](out if model.outcome == "classes" else out[0], y)
+        return loss_at(model.outcome, out, y)
 
     return jax.grad(loss)(out), jax.hessian(loss)(out)
 

@@ -29,9 +29,10 @@ from numpy.typing import ArrayLike
 from kinfolk.accounting.statement import Statement, text
 from kinfolk.data.tables import frames
 from kinfolk.data.tables import schema as schemas
-from kinfolk.data.tables.encode import Encoded, scaled
+from kinfolk.data.tables.encode import Encoded
 from kinfolk.data.tables.frames import Table
 from kinfolk.data.tables.schema import Column, Schema
+from kinfolk.data.tables.values import scaled
 from kinfolk.privacy.levels import PrivacyLevel, example_level
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.serving import trained

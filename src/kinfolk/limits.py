@@ -187,6 +187,8 @@ ALLOWED: dict[str, Limit] = {
     "low": finite(-1e100, 1e100, "give the bounds that are known without looking at the data"),
     "high": finite(-1e100, 1e100, "give the bounds that are known without looking at the data"),
     "classes": whole(0, 10**6),
+    "horizon": above(0, 1e9, "it is a time, in the unit of the target"),
+    "edges": above(0, 1e9, "intervals end there, in the unit of the time"),
     "sizes": COUNT,
     "largest_value": above(0),
     "answer_every": finite(0, 86_400, "it is in seconds"),

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from kinfolk.outcomes import OUTCOMES, head, loss_at
 from kinfolk.types import Model, Params, Tree
 
 
@@ -155,47 +156,43 @@ class Flatten:
         return x.reshape(-1)
 
 
-Layer = Dense | Sparse | Conv | Relu | MaxPool | Flatten
+@dataclass(frozen=True)
+class Baseline:
+    """One score becomes a logit for each interval or level: the score plus the interval's own bias.
 
-
-def squared_error(output: Array, y: Array) -> Array:
-    """Half the squared difference of `output` and target `y`."""
-    return 0.5 * jnp.square(output - y)
-
-
-def binary_loss(output: Array, y: Array) -> Array:
-    """Cross-entropy of a logit against a label in {0, 1}.
-
-    `output`: the logit. `y`: the label.
+    So features shift the odds of all intervals alike (proportional odds), and a model has one weight per feature.
     """
-    return jax.nn.softplus(output) - y.astype(output.dtype) * output
+
+    outputs: int
+    """Intervals, or levels but the last."""
+    start: str = "rare"
+    """`rare`: at first half of all are left after the last interval; `even`: all levels are equally likely."""
+
+    def init(self, key: Array) -> Params:
+        """Biases to begin with; no data are looked at, and the `key` stays unused."""
+        left = jnp.arange(self.outputs, 0, -1, dtype=jnp.float32)
+        chance = 1 - 0.5 ** (1 / left[:1]) if self.start == "rare" else 1 / (1 + left)
+        return {"bias": jnp.broadcast_to(jnp.log(chance / (1 - chance)), (self.outputs,))}
+
+    def apply(self, params: Params, x: Array) -> Array:
+        """The layer's output for one example `x`, a single score, with biases `params`."""
+        return x + params["bias"]
 
 
-def class_loss(output: Array, y: Array) -> Array:
-    """Cross-entropy of logits against a class number.
-
-    `output`: a vector of logits. `y`: the number of the right class.
-    """
-    return jax.nn.logsumexp(output) - output[y]
-
-
-LOSSES: dict[str, Callable[[Array, Array], Array]] = {
-    "number": squared_error,
-    "binary": binary_loss,
-    "classes": class_loss,
-}
+Layer = Dense | Sparse | Conv | Relu | MaxPool | Flatten | Baseline
 
 
 def from_functions(init: Callable[[Array], Params], apply: Callable[[Params, Tree], Array], outcome: str) -> Model:
     """Bring your own `init(key)` and `apply(params, x)`, both for one example.
 
-    `apply` returns a scalar for outcomes `number` and `binary` (a logit), a vector of logits for `classes`.
+    `apply` returns a scalar for outcomes `number`, `binary` (a logit) and `count` (the logarithm of a rate), else a
+    vector of logits: of classes, of labels, of intervals (`survival`), of levels but the last (`ordinal`).
 
-    `outcome`: `number`, `binary` or `classes`; it decides the loss.
+    `outcome`: one of these; it decides the loss.
     """
-    if outcome not in LOSSES:
-        raise ValueError(f"outcome={outcome!r} is not one of {sorted(LOSSES)}")
-    loss = LOSSES[outcome]
+    if outcome not in OUTCOMES:
+        raise ValueError(f"outcome={outcome!r} is not one of {sorted(OUTCOMES)}")
+    loss = OUTCOMES[outcome].loss
     return Model(init, lambda params, x, y: loss(apply(params, x), y), apply, outcome)
 
 
@@ -205,65 +202,70 @@ def sequential(layers: tuple[Layer, ...], outcome: str) -> Model:
 
     Equal layers give the same object, so that a program compiled for one is found again for the other.
 
-    `layers`: in order. `outcome`: `number` (regression), `binary` (labels 0 and 1) or `classes`.
+    `layers`: in order. `outcome`: a key of `outcomes.OUTCOMES`.
     """
 
     def init(key: Array) -> Params:
         return tuple(layer.init(k) for layer, k in zip(layers, jax.random.split(key, len(layers)), strict=True))
 
-    def head(output: Array) -> Array:
-        return output if outcome == "classes" else output[0]
-
     def apply(params: Params, x: Tree) -> Array:
         for layer, own in zip(layers, params, strict=True):
             x = layer.apply(own, x)
-        return head(x)
+        return head(outcome, x)
 
     model = from_functions(init, apply, outcome)
-    return replace(model, layers=layers, output_loss=lambda output, y: LOSSES[outcome](head(output), y))
+    return replace(model, layers=layers, output_loss=lambda output, y: loss_at(outcome, output, y))
+
+
+def closing(inputs: int, outputs: int, outcome: str, start: str = "zeros") -> tuple[Layer, ...]:
+    """The last layers of a model: dense, and for intervals or levels one score with their biases.
+
+    `inputs`: values that come in. `outputs`: how many the model has. `outcome`: a key of `OUTCOMES`. `start`: as for
+    `Dense`.
+    """
+    if not OUTCOMES[outcome].course:
+        return (Dense(inputs, outputs, start),)
+    return Dense(inputs, 1, start), Baseline(outputs, "even" if outcome == "ordinal" else "rare")
+
+
+def generalized_linear(features: int, outcome: str, classes: int = 0, sparse: bool = False) -> Model:
+    """The linear model for an outcome: linear, logistic or softmax regression, Poisson's, discrete-time hazards.
+
+    `features`: numbers of one example. `outcome`: a key of `OUTCOMES`. `classes`: how many classes, labels, levels or
+    intervals there are. `sparse`: for sparse rows.
+    """
+    layers = closing(features, OUTCOMES[outcome].outputs(classes), outcome)
+    if sparse:
+        layers = (Sparse(features, layers[0].outputs), *layers[1:])  # type: ignore[union-attr]
+    return sequential(layers, outcome)
 
 
 def linear(features: int) -> Model:
     """Linear regression on `features` numbers, with a bias."""
-    return sequential((Dense(features, 1, "zeros"),), "number")
+    return generalized_linear(features, "number")
 
 
 def logistic(features: int) -> Model:
     """Logistic regression on `features` numbers, for labels 0 and 1."""
-    return sequential((Dense(features, 1, "zeros"),), "binary")
+    return generalized_linear(features, "binary")
 
 
 def softmax(features: int, classes: int) -> Model:
     """Logistic regression on `features` numbers, for `classes` classes."""
-    return sequential((Dense(features, classes, "zeros"),), "classes")
-
-
-def sparse_linear(features: int) -> Model:
-    """Like `linear`, for sparse rows of `features` numbers."""
-    return sequential((Sparse(features, 1),), "number")
-
-
-def sparse_logistic(features: int) -> Model:
-    """Like `logistic`, for sparse rows of `features` numbers."""
-    return sequential((Sparse(features, 1),), "binary")
-
-
-def sparse_softmax(features: int, classes: int) -> Model:
-    """Like `softmax`, for sparse rows of `features` numbers and `classes` classes."""
-    return sequential((Sparse(features, classes),), "classes")
+    return generalized_linear(features, "classes", classes)
 
 
 def mlp(features: int, outputs: int, hidden: tuple[int, ...] = (64,), outcome: str = "classes") -> Model:
     """Dense layers with ReLU between them.
 
-    `features`: numbers of one example. `outputs`: values at the end: the classes, or 1. `hidden`: widths of the layers
-    between. `outcome`: `number` (regression), `binary` (labels 0 and 1) or `classes`.
+    `features`: numbers of one example. `outputs`: values at the end: the classes, the intervals, or 1. `hidden`: widths
+    of the layers between. `outcome`: a key of `OUTCOMES`.
     """
     widths = (features, *hidden)
     layers: list[Layer] = []
     for before, after in itertools.pairwise(widths):
         layers += [Dense(before, after), Relu()]
-    return sequential((*layers, Dense(widths[-1], outputs)), outcome)
+    return sequential((*layers, *closing(widths[-1], outputs, outcome, "scaled")), outcome)
 
 
 def cnn(
@@ -319,11 +321,8 @@ NETWORKS = {"cnn_paper": cnn_paper, "cnn_leaf": cnn_leaf, "cnn_small": cnn_small
 
 
 def error(model: Model, output: Array, y: Array) -> Array:
-    """One example's error: squared for numbers, 0 or 1 for labels.
+    """One example's error, as it is reported: squared for numbers, 0 or 1 for labels, and so on (`OUTCOMES`).
 
     `model`: it decides which error. `output`: its prediction. `y`: the target.
     """
-    if model.outcome == "number":
-        return jnp.square(output - y)
-    guess = output > 0 if model.outcome == "binary" else jnp.argmax(output)
-    return (guess.astype(jnp.int32) != y.astype(jnp.int32)).astype(jnp.float32)
+    return OUTCOMES[model.outcome].error(output, y)

@@ -62,7 +62,8 @@ class Model:
     predict: Callable[[Params, Tree], Array]
     """From weights and features to the output."""
     outcome: str = "number"
-    """`number` (regression), `binary` or `classes`: what `predict` returns and which error is reported."""
+    """A key of `outcomes.OUTCOMES` (`number`, `binary`, `survival`, ...): what `predict` returns, and which error is
+    reported."""
     layers: tuple[Any, ...] = ()
     output_loss: Callable[[Array, Array], Array] = lambda output, y: output
     """The loss as a function of the last layer's output, for models made of layers."""

@@ -12,7 +12,7 @@ import pytest
 from kinfolk.cli.output import bar
 from kinfolk.report import line_chart
 from kinfolk.report.compare_chart import privacy_utility
-from kinfolk.training.recipes import automatic, inputs_of, settings
+from kinfolk.training.recipes import automatic, inputs_of, settings, step_size_of
 
 ROWS = [
     {
@@ -118,13 +118,15 @@ def test_settings_depend_on_public_numbers_only() -> None:
 
     narrow = Schema(Column("y", low=0, high=1), (Column("x", low=0, high=1),))
     wide = Schema(Column("y", low=0, high=1), tuple(Column(f"x{k}", low=0, high=1) for k in range(200)))
-    assert settings("example", "number", inputs_of(narrow), [100]).step_size == 0.5
-    assert settings("example", "number", inputs_of(wide), [100]).step_size == pytest.approx(3 / 203, rel=0.02)
-    assert settings("example", "number", inputs_of(wide), [100]).batch_size is None
-    assert settings("example", "number", inputs_of(wide), [20_000]).batch_size == 2048
+    assert settings("example", step_size_of("number", inputs_of(narrow)), [100]).step_size == 0.5
+    assert settings("example", step_size_of("number", inputs_of(wide)), [100]).step_size == pytest.approx(
+        3 / 203, rel=0.02
+    )
+    assert settings("example", step_size_of("number", inputs_of(wide)), [100]).batch_size is None
+    assert settings("example", step_size_of("number", inputs_of(wide)), [20_000]).batch_size == 2048
     assert (
-        settings("client", "number", inputs_of(wide), [20_000]).rounds
-        < settings("example", "number", inputs_of(wide), [100]).rounds
+        settings("client", step_size_of("number", inputs_of(wide)), [20_000]).rounds
+        < settings("example", step_size_of("number", inputs_of(wide)), [100]).rounds
     )
 
 

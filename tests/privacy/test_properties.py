@@ -173,7 +173,7 @@ def test_bookkeeping_of_sparse_rows_gives_the_sum_of_clipped_rows() -> None:
         jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, rtol=2e-4, atol=1e-6), a, b)
 
 
-WORDS = models.sparse_softmax(5, 3)
+WORDS = models.generalized_linear(5, "classes", 3, sparse=True)
 SPARSE = bookkeeping(WORDS)[0]
 
 

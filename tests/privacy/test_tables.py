@@ -44,6 +44,10 @@ BOARDS = {
     "misses": board(models.linear(FEATURES)),
     "labels": board(models.softmax(FEATURES, 3), labels=3),
     "many labels": board(models.softmax(FEATURES, 12), labels=12),
+    "courses": board(models.generalized_linear(FEATURES, "survival", 3), labels=3),
+    "counts": board(models.generalized_linear(FEATURES, "count")),
+    "levels": board(models.generalized_linear(FEATURES, "ordinal", 3), labels=3),
+    "several labels": board(models.generalized_linear(FEATURES, "labels", 3), labels=3),
     "clients": board(models.logistic(FEATURES), own=True),
     "clients and gains": board(models.linear(FEATURES), own=True, gains=True),
 }
@@ -57,10 +61,12 @@ def units(name: str, values: np.ndarray) -> Unit:
     """Features, targets, groups and which rows are real, all from the same numbers."""
     finite = np.nan_to_num(values, nan=0, posinf=1, neginf=-1)
     own = BOARDS[name]
-    labels = own.model.outcome != "number"
+    labels = own.model.outcome not in ("number", "count")
     y = np.abs(finite[..., FEATURES]).clip(0, 2).astype(np.int32) if labels else values[..., FEATURES]
-    if own.model.outcome == "binary":
+    if own.model.outcome in ("binary", "labels"):
         y = y.clip(0, 1)
+    if own.model.outcome == "labels":
+        y = np.stack([y, 1 - y, y], axis=-1)
     group = (finite[..., FEATURES + 1] > 0).astype(np.int32)
     keep = finite[..., FEATURES + 2] >= 0
     params = params_of(own.model) if own.params is None else None

@@ -33,7 +33,7 @@ TABLE = "age,ward,smokes,pulse,note\n31,a,yes,80,?\n64,B,0,?,007\n50,,no,120,NA\
 
 def made(schema: Schema = SCHEMA) -> Fitted:
     """Models nobody trained: predictions depend on every feature."""
-    inputs, outputs = len(schema.feature_names()), {"classes": len(schema.target.values)}.get(schema.outcome, 1)
+    inputs, outputs = len(schema.feature_names()), {"classes": len(schema.target.values)}.get(schema.task, 1)
     weights = np.linspace(-1.0, 1.5, 2 * inputs * outputs).reshape(2, inputs, outputs).astype(np.float32)
     shared = ((weights[0] / 2, np.zeros(outputs, np.float32)),)
     return Fitted(schema, ("graz", "lyon"), ((weights, np.zeros((2, outputs), np.float32)),), shared, PRIVACY)

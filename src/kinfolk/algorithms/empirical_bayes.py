@@ -93,6 +93,10 @@ class EmpiricalBayes:
         return as_params(personal)
 
 
+FITTED = ("number", "binary", "classes")
+"""Outcomes for which there is one."""
+
+
 def fitted(gate: DataGate, ridge: Value, prior: Prior | None = None) -> Array:
     """This client's linear model in closed form, as a matrix (features and a constant) x outputs.
 
@@ -102,6 +106,8 @@ def fitted(gate: DataGate, ridge: Value, prior: Prior | None = None) -> Array:
     layers, rows = gate.model.layers, gate.examples()
     if len(layers) != 1 or not isinstance(layers[0], Dense):
         raise ValueError("closed-form fits are for linear models: use model='linear', 'logistic' or 'softmax'")
+    if gate.model.outcome not in FITTED:
+        raise ValueError(f"outcome={gate.model.outcome!r} has no closed-form fit: one of {FITTED} has")
     ones = jnp.ones((*rows.mask.shape, 1), jnp.float32)
     x = jnp.concatenate([rows.x.reshape(*rows.mask.shape, -1).astype(jnp.float32), ones], axis=1)
     classes, binary = gate.model.outcome == "classes", gate.model.outcome == "binary"

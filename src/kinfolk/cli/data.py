@@ -19,6 +19,7 @@ from kinfolk.data.choice import DataChoice
 from kinfolk.toml import ConfigError
 
 if TYPE_CHECKING:
+    from kinfolk.data.tables.draft import Asked
     from kinfolk.data.tables.encode import Encoded, Tables
     from kinfolk.privacy.levels import PrivacyLevel
 
@@ -143,10 +144,21 @@ def schema(
             "--from", help="What is declared already: a schema, or a Frictionless Table Schema or data package (.json)."
         ),
     ] = None,
+    *,
     output: Annotated[
         Path,
         typer.Option(help="Where the draft goes: .toml, or .json for Table Schema. A file that is there is kept."),
     ] = Path("schema.toml"),
+    outcome: Annotated[
+        str | None,
+        typer.Option(help="What is predicted: survival, count, ordinal or labels; default: as the target looks."),
+    ] = None,
+    event: Annotated[
+        str | None, typer.Option(help="Of survival: the column that says whether the event came at the target's time.")
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="Of labels: a column with yes or no. Give it once for each.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Draft a schema for tables: kinds, bounds and values, all guessed from the rows and marked so.
@@ -154,23 +166,28 @@ def schema(
     Replace the guesses by what is known without looking, set `confirmed = true`, and train with `--schema`.
 
     `kinfolk schema hospitals/*.csv --target outcome --from codebook.json` takes what a codebook declares as known, and
-    drafts the rest; `kinfolk schema --from schema.toml --output schema.json` writes a Table Schema.
+    drafts the rest; `kinfolk schema --from schema.toml --output schema.json` writes a Table Schema. `kinfolk schema
+    patients.csv --target days --outcome survival --event died` is about a time until an event.
     """
     from kinfolk.data.tables import schema as schemas
     from kinfolk.data.tables import table_schema
+    from kinfolk.data.tables.draft import Asked
     from kinfolk.training import run_directory
 
     if output.exists():
         raise ConfigError(f"output={output} is there already: give another --output, or remove it")
     if output.suffix.lower() not in (".toml", ".json"):
         raise ConfigError(f"output={output} must end with .toml, or with .json for a Table Schema")
-    found = _drafted(files or [], target, client, source)
+    labels = tuple(label or ())
+    asked = Asked("labels" if labels and outcome is None else outcome, event, labels)
+    target = "labels" if labels and target is None else target
+    found = _drafted(files or [], target, client, source, asked)
     written = table_schema.write(found.schema) if output.suffix.lower() == ".json" else schemas.to_toml(found.schema)
     run_directory.write_text(output, written)
     columns = [found.schema.target, *found.schema.columns]
     if as_json:
         guesses = found.schema.unconfirmed()
-        emit("schema", {"schema": str(output), "task": found.schema.outcome, "guesses": guesses, "notes": found.notes})
+        emit("schema", {"schema": str(output), "task": found.schema.task, "guesses": guesses, "notes": found.notes})
         return
     tell(found.notes, False)
     table = Table("column", "kind", "guess", "where it is missing", title=f"A draft: {output}")
@@ -187,20 +204,25 @@ def schema(
         "known without looking and set confirmed = true. A simulation (--seed) may use them as they are."
     )
     says = says if guesses else "Everything is declared: a release may use it."
-    console.print(f"Task: {found.schema.outcome}. {says}", highlight=False, soft_wrap=True)
+    console.print(f"Task: {found.schema.task}. {says}", highlight=False, soft_wrap=True)
 
 
-def _drafted(files: Sequence[Path], target: str | None, client: str | None, source: Path | None) -> Tables:
+def _drafted(
+    files: Sequence[Path], target: str | None, client: str | None, source: Path | None, asked: Asked
+) -> Tables:
     """What is declared already, and the rest drafted from tables."""
     from kinfolk.data.tables import encode, table_schema
     from kinfolk.data.tables import schema as schemas
-    from kinfolk.data.tables.draft import draft
+    from kinfolk.data.tables.draft import Asked, draft
     from kinfolk.data.tables.read import read_all
 
     if source is None:
         if not files:
             raise ConfigError("no table was given: name the tables, or what is declared already (--from)")
-        return encode.understand(DataChoice(files=tuple(map(str, files)), target=target, client=client))
+        if asked.outcome is None or target is None:
+            return encode.understand(DataChoice(files=tuple(map(str, files)), target=target, client=client))
+        found, notes = draft(read_all(files), target, client, asked=asked)
+        return encode.Tables((), found, tuple(notes))
     if source.suffix.lower() == ".json":
         book = table_schema.read(source)
     else:
@@ -210,7 +232,9 @@ def _drafted(files: Sequence[Path], target: str | None, client: str | None, sour
         return encode.Tables((), table_schema.whole_schema(book, target, client), book.notes)
     if target is None:
         raise ConfigError(f"which column is to be predicted? Give --target: {source} does not say")
-    found, notes = draft(read_all(files), target, client, book.columns)
-    found = replace(found, name=book.name, row=book.row, person=book.person, rows_per_person=book.rows_per_person)
+    asked = asked if asked.outcome else Asked(book.outcome, book.event, book.labels)
+    found, notes = draft(read_all(files), target, client, book.columns, asked)
+    kept = {key: value for key, value in book.kept().items() if value} if book.outcome == asked.outcome else {}
+    found = replace(found, **{"name": book.name, **kept})
     found = replace(found, columns=tuple(c for c in found.columns if c.name not in (book.row, book.person)))
     return encode.Tables((), found, (*book.notes, *notes))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kinfolk import limits
 from kinfolk.cli.output import Json, console, emit, tell
 from kinfolk.toml import ConfigError
 
@@ -29,11 +30,16 @@ def predict(
     allow_missing: Annotated[
         bool, typer.Option(help="Columns that the table lacks count as missing in every row.")
     ] = False,
+    horizon: Annotated[
+        list[float] | None,
+        typer.Option(help="Of a time until an event: the risk that it comes by this time. May be given several times."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Add predictions to a table: each row by its client's model, a newcomer's by the shared one.
 
-    Labels get `prediction` and a `probability` (of yes, or of the second label), or one for every label.
+    Labels get `prediction` and a `probability` (of yes, or of the second label), or one for every label; a time until
+    an event the risks that it comes by each edge, or by `--horizon`.
     """
     import numpy as np
 
@@ -41,17 +47,23 @@ def predict(
     from kinfolk.data.tables.read import as_written, client_ids, polars, read
     from kinfolk.serving.predict_numpy import absent
     from kinfolk.serving.predict_numpy import added as columns_of
-    from kinfolk.serving.trained import open_models
+    from kinfolk.serving.trained import open_models, target_facts
 
+    horizon = [limits.checked("horizon", time) for time in horizon or ()]
     pl = polars()
     fitted = open_models(models)
+    if horizon and fitted.schema.task != "survival":
+        raise ConfigError(f"horizon={horizon} is for times until an event; this model predicts a {fitted.schema.task}")
     file = read(table)
     if output.exists() and output.samefile(table):
         raise ConfigError(f"output={output} is the table itself: give another file")
     writer_of(output)
     absent([asdict(column) for column in fitted.schema.columns], file.frame.columns, allow_missing)
     x, notes = encode(fitted.schema, file)
-    notes = [*(note for note in differences([file], fitted.schema) if fitted.schema.target.name not in note), *notes]
+    notes = [
+        *(note for note in differences([file], fitted.schema) if not any(name in note for name in fitted.schema.asked)),
+        *notes,
+    ]
     if client is not None:
         ids = np.full(file.frame.height, client)
     elif fitted.schema.client is None and len(fitted.ids) == 1 and table.stem not in fitted.ids:
@@ -67,10 +79,8 @@ def predict(
     if newcomers:
         notes.append(f"not there in training, predicted by the shared model: {', '.join(newcomers[:5])}")
     found, chances = fitted.predict(x, ids)
-    classes = list(fitted.schema.target.classes)
-    added = {
-        name: pl.Series(column) for name, column in columns_of(fitted.schema.outcome, classes, found, chances).items()
-    }
+    columns = columns_of(fitted.schema.task, target_facts(fitted.schema), (found, chances), horizon)
+    added = {name: pl.Series(column) for name, column in columns.items()}
     taken = [name for name in added if name in file.frame.columns]
     if taken:
         raise ConfigError(f"{table.name} has a column {taken[0]!r} already: rename it")

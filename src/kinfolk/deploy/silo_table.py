@@ -10,9 +10,10 @@ import numpy as np
 from kinfolk.data.federation import DataError
 from kinfolk.data.identity import ROWS_PER_PERSON, Identity
 from kinfolk.data.tables import schema as schemas
-from kinfolk.data.tables.encode import encode, identities, targets
+from kinfolk.data.tables.encode import encode, identities
 from kinfolk.data.tables.read import TableFile, numbers, read, require_column
 from kinfolk.data.tables.schema import Column, Schema, SchemaError
+from kinfolk.data.tables.targets import targets
 from kinfolk.deploy.policy import Columns
 from kinfolk.deploy.study import Roster
 from kinfolk.types import Rows
@@ -56,7 +57,7 @@ def schema_of(folder: Path, columns: Columns, roster: Roster) -> Schema:
         raise SchemaError(f"{where}: client={schema.client!r}, but a silo's table is one client's: leave it out")
     if schema.feature_names() != roster.features:
         raise SchemaError(f"{where} gives the features {schema.feature_names()}, but the study has {roster.features}")
-    if schema.outcome != roster.outcome or (schema.outcome != "number" and len(schema.target.classes) != classes):
+    if schema.task != roster.outcome or (schema.task != "number" and len(schema.target.classes) != classes):
         raise SchemaError(f"{where}: target {schema.target.name!r} is not what the study predicts: {roster.outcome}")
     if schema.target.kind == "category" and schema.target.values != roster.labels:
         raise SchemaError(

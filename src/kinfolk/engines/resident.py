@@ -19,6 +19,7 @@ from kinfolk import trees
 from kinfolk.batching import loop, over, over_clients, over_cohort, rows_at
 from kinfolk.engines.cohorts import Cohort, draw_cohort
 from kinfolk.models import error
+from kinfolk.outcomes import rate
 from kinfolk.privacy.levels import Level, Terms
 from kinfolk.privacy.release import Meter, PrivacyError, new_meter
 from kinfolk.rounds import Client, Mail, RoundSpec, client_round, data_gate, server_round
@@ -296,9 +297,12 @@ def errors(plan: Plan, algorithms: Algorithm, tests: Sequence[Rows], states: Sta
 def errors_of(model: Model, params: Params, rows: Rows) -> dict[str, Array]:
     """One client's mean loss and mean error on these rows; NaN where there are none: nothing was measured."""
     losses = jax.vmap(lambda x, y: model.loss(params, x, y))(rows.x, rows.y)
-    wrong = jax.vmap(lambda x, y: error(model, model.predict(params, x), y))(rows.x, rows.y)
+    outputs = jax.vmap(lambda x: model.predict(params, x))(rows.x)
+    wrong = jax.vmap(lambda output, y: error(model, output, y))(outputs, rows.y)
     count = jnp.where(rows.mask.any(), rows.mask.sum().astype(jnp.float32), jnp.nan)
     each = {"loss": losses, "error": wrong}
     if model.outcome == "number":
         each["mae"] = jnp.sqrt(wrong)
+    if model.outcome == "count":
+        each["mae"] = jnp.abs(rate(outputs) - rows.y)
     return {name: jnp.where(rows.mask, values, 0).sum() / count for name, values in each.items()}

@@ -69,9 +69,19 @@ class Guess:
     """They lie along a monotone cubic; else evenly."""
     ends: float = 2.0
     """How wide the outermost bins are, in widths of their neighbours."""
+    within: float = 1 / 3
+    """How much better than by chance events of the same interval of time are ordered, against those of different ones:
+    0 if intervals are very short."""
 
 
-GUESSES = (Guess(), Guess(smooth=False), Guess(ends=1.0), Guess(ends=4.0))
+GUESSES = (
+    Guess(),
+    Guess(smooth=False),
+    Guess(ends=1.0),
+    Guess(ends=4.0),
+    Guess(within=0.0),
+    Guess(within=2 / 3),
+)
 """The one that is used, and others."""
 
 

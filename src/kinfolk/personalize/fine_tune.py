@@ -44,7 +44,7 @@ class FineTuneAfterwards:
 
     def fit(self, model: Model, rows: Rows, common: Params, start: Params) -> Params:
         """Gradient steps from `start` on these rows, held near `common`."""
-        if self.objective == "symmetric_kl" and model.outcome == "number":
+        if self.objective == "symmetric_kl" and model.outcome not in ("binary", "classes"):
             raise ValueError("objective='symmetric_kl' compares probabilities: it needs a classification model")
         hold = _hold(self.objective, model, rows, common)
 

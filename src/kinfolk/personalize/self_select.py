@@ -16,7 +16,8 @@ from jax import Array
 
 from kinfolk import trees
 from kinfolk.closed_form import evidence, newton, outputs_without
-from kinfolk.models import LOSSES, Dense, error
+from kinfolk.models import Dense, error
+from kinfolk.outcomes import loss_at
 from kinfolk.personalize.fine_tune import FineTuneAfterwards
 from kinfolk.privacy.gates import DataGate
 from kinfolk.types import Model, Params, Rows, Tree, Value
@@ -131,8 +132,7 @@ def _score(model: Model, params: Params, x: Tree, y: Array) -> Array:
 
 def _losses(model: Model, rows: Rows, outputs: Array) -> Array:
     """Losses of given outputs, 0 for padding."""
-    scalar = model.outcome != "classes"
-    each = jax.vmap(lambda out, y: LOSSES[model.outcome](out[0] if scalar else out, y))(outputs, rows.y)
+    each = jax.vmap(lambda out, y: loss_at(model.outcome, out, y))(outputs, rows.y)
     return jnp.where(rows.mask, each, 0)
 
 

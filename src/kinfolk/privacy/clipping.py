@@ -15,13 +15,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import batching, trees
-from kinfolk.models import Conv, Dense, Layer, Sparse
+from kinfolk.models import Baseline, Conv, Dense, Layer, Sparse
 from kinfolk.types import Model, Params, Tree
 from kinfolk.units import Several, mean, over_rows
 
 GRID_STEPS = 2**16
 """In a release run a clipped contribution is a vector of whole multiples of clip / GRID_STEPS."""
-WEIGHTED = (Dense, Sparse, Conv)
+WEIGHTED = (Dense, Sparse, Conv, Baseline)
 """Layers that have weights."""
 
 
@@ -219,6 +219,18 @@ def _layer_input(layer: Layer, x: Tree) -> Tree:
     return x if isinstance(layer, Dense) else ()
 
 
+def _bias_parts(outputs: Array) -> _Parts:
+    """Of a layer that has biases alone: what arrives at its output is their gradient, summed over a person's rows."""
+    g = outputs.reshape(outputs.shape[0], -1, outputs.shape[-1]).sum(1)
+    scale = _scale(jnp.abs(g).max(1))
+
+    def weighted(factors: Array) -> Tree:
+        kept = (factors > 0)[:, None]
+        return {"bias": jnp.where(kept, factors[:, None] * g, 0).sum(0)}
+
+    return _Parts(scale * jnp.sqrt(jnp.square(g / scale[:, None]).sum(1)), weighted)
+
+
 def _sparse_parts(layer: Sparse, inputs: Tree, outputs: Array) -> _Parts:
     """As for a dense layer, once entries with equal indices are added up in the first of their places."""
     places, values = inputs["places"], inputs["values"]
@@ -238,7 +250,7 @@ def _sparse_parts(layer: Sparse, inputs: Tree, outputs: Array) -> _Parts:
     return _Parts(scale * jnp.sqrt(squared), weighted)
 
 
-def _layer_parts(layer: Dense | Sparse | Conv, inputs: Tree, outputs: Array) -> _Parts:
+def _layer_parts(layer: Dense | Sparse | Conv | Baseline, inputs: Tree, outputs: Array) -> _Parts:
     """From a layer's inputs and the gradients at its outputs, for every example.
 
     Output gradients are scaled by their largest value first: squares of small ones are 0 in float32, however large the
@@ -248,6 +260,8 @@ def _layer_parts(layer: Dense | Sparse | Conv, inputs: Tree, outputs: Array) -> 
     """
     if isinstance(layer, Sparse):
         return _sparse_parts(layer, inputs, outputs)
+    if isinstance(layer, Baseline):
+        return _bias_parts(outputs)
     a, g = (leaf.reshape(leaf.shape[0], -1, leaf.shape[-1]) for leaf in (inputs, outputs))
     scale = _scale(jnp.abs(g).max((1, 2)))
     g = g / scale[:, None, None]

@@ -18,6 +18,7 @@ from jax import Array
 
 from kinfolk import trees
 from kinfolk.models import error
+from kinfolk.outcomes import OUTCOMES, log_odds_of_event, rate
 from kinfolk.privacy.clipping import Sum, rows
 from kinfolk.types import Model, Params, Tree
 
@@ -25,6 +26,8 @@ GAINS = 3
 """Cells for whether a client gains by its own model: less error than the shared model, the same, more."""
 GAIN_SHARE = 0.2
 """Of what a client adds, where gains are counted."""
+SCORED = ("binary", "survival")
+"""Outcomes whose rows are sorted by a score, and by what came out."""
 MOST_LABELS = 10
 """With more, a table has right and wrong for each label instead of all pairs."""
 
@@ -59,7 +62,7 @@ class Board:
     """The model that units' own are compared with."""
     model: Model = field(metadata={"static": True})
     labels: int = field(metadata={"static": True})
-    """How many labels there are (more than two)."""
+    """How many labels, levels or intervals there are."""
     groups: int = field(default=1, metadata={"static": True})
 
     @property
@@ -69,11 +72,18 @@ class Board:
 
     @property
     def _one_group(self) -> tuple[int, ...]:
-        if self.model.outcome == "number":
+        if self.model.outcome in ("number", "count"):
             return (self.edges.shape[-1],)
-        if self.model.outcome == "binary":
-            return (self.edges.shape[-1] + 1, 2)
+        if self.model.outcome in SCORED:
+            return (self.edges.shape[-1] + 1, self._columns)
+        if self.model.outcome == "labels":
+            return (2, 2)
         return (self.labels, self.labels if self.labels <= MOST_LABELS else 2)
+
+    @property
+    def _columns(self) -> int:
+        """What may come out beside a score: no and yes, or each course through the intervals."""
+        return 2 if self.model.outcome == "binary" else 2 * self.labels + 1
 
     def contribution(self, unit: Unit) -> Array:
         """What a unit adds: its rows' mean, and behind that whether it gains.
@@ -94,12 +104,20 @@ class Board:
 
     def _cell(self, output: Array, y: Array) -> Array:
         """One row's place, as a vector of the cells of a group."""
-        if self.model.outcome == "number":
-            return between(y - output, self.edges)
-        if self.model.outcome == "binary":
-            place = jnp.searchsorted(self.edges, output, side="right") * 2 + (y > 0).astype(jnp.int32)
-            return jax.nn.one_hot(place, (self.edges.shape[-1] + 1) * 2, dtype=jnp.float32)
-        guess, label = jnp.argmax(output).astype(jnp.int32), y.astype(jnp.int32)
+        if self.model.outcome in ("number", "count"):
+            return between(y - (output if self.model.outcome == "number" else rate(output)), self.edges)
+        if self.model.outcome in SCORED:
+            place = jnp.searchsorted(self.edges, score(self.model, output), side="right") * self._columns
+            came = (y > 0) if self.model.outcome == "binary" else jnp.clip(y, 0, self._columns - 1)
+            return jax.nn.one_hot(
+                place + came.astype(jnp.int32), (self.edges.shape[-1] + 1) * self._columns, dtype=jnp.float32
+            )
+        if self.model.outcome == "labels":
+            places = 2 * y + (output > 0).astype(jnp.int32)
+            return jax.nn.one_hot(places, 4, dtype=jnp.float32).mean(axis=0)
+        guess = OUTCOMES[self.model.outcome].guess
+        assert guess is not None
+        guess, label = guess(output), y.astype(jnp.int32)
         if self.labels > MOST_LABELS:
             return jax.nn.one_hot(2 * label + (guess == label).astype(jnp.int32), 2 * self.labels, dtype=jnp.float32)
         return jax.nn.one_hot(label * self.labels + guess, self.labels**2, dtype=jnp.float32)
@@ -110,6 +128,11 @@ class Board:
         own, other = (shares @ jnp.where(unit.keep, wrong(found, unit.y), 0) for found in (outputs, theirs))
         place = jnp.where(own < other, 0, jnp.where(own > other, 2, 1))
         return jnp.where(unit.keep.any(), jax.nn.one_hot(place, GAINS, dtype=jnp.float32), 0)
+
+
+def score(model: Model, output: Array) -> Array:
+    """The log odds of the outcome; of a time until an event, that it comes by the last edge."""
+    return output if model.outcome == "binary" else log_odds_of_event(output)
 
 
 def between(value: Array, nodes: Array) -> Array:

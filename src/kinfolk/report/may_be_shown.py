@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kinfolk.report.content import Details, Paragraph, Part, Table, Value, number
+from kinfolk.metrics.survival import WITHOUT
+from kinfolk.report.content import Chart, Details, Paragraph, Part, Series, Table, Value, number
 from kinfolk.report.reading import Record
 
 
@@ -37,6 +38,7 @@ def _one(record: Record, shown: Mapping[str, Any], named: bool) -> list[Part]:
             "lead",
         ),
         Table("Metrics that may be shown", ("metric", "value", "95 % interval from", "to"), tuple(rows)),
+        *_without_event(shown),
         Details(
             "What the intervals hold",
             (
@@ -51,6 +53,35 @@ def _one(record: Record, shown: Mapping[str, Any], named: bool) -> list[Part]:
             ),
             printed=True,
         ),
+    ]
+
+
+def _without_event(shown: Mapping[str, Any]) -> list[Part]:
+    """Kaplan and Meier's curve, where there are times until an event."""
+    times = shown.get("times", [])
+    if not times:
+        return []
+    found = [metric for metric in shown["metrics"] if metric["name"].startswith(WITHOUT)]
+
+    def line(name: str, key: str) -> Series:
+        points = [(0.0, 1.0), *zip(times, (metric[key] for metric in found), strict=True)]
+        return Series(name, tuple(points), tuple(f"{name}: {y:.3g} by {x:g}" for x, y in points))
+
+    lines = (line("released", "value"), line("95 % interval, from", "low"), line("95 % interval, to", "high"))
+    rows = [
+        (f"{time:g}", *(_three(metric[key]) for key in ("value", "low", "high")))
+        for time, metric in zip(times, found, strict=True)
+    ]
+    return [
+        Chart(
+            "Without the event (Kaplan and Meier)",
+            f"The share without the event falls to {found[-1]['value']:.3g} by {times[-1]:g}.",
+            "time",
+            "share without the event",
+            lines,
+            Table("Share without the event", ("time", "share", "from", "to"), tuple(rows)),
+            from_zero=True,
+        )
     ]
 
 

@@ -104,15 +104,46 @@ def forward(layers: Iterable[tuple[np.ndarray, np.ndarray]], x: np.ndarray) -> n
 
 
 def outcome(task: str, target: dict[str, Any], output: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Predictions and probabilities (none for a number), from the output of the last layer."""
+    """Predictions and probabilities (none for a number or a count), from the output of the last layer.
+
+    Of a time until an event: the risk that it comes by the last edge, and by each of them. Of an ordered scale: the
+    level that is as likely to be exceeded as not. Of several labels: the names of those that are more likely than not.
+    """
     if task == "number":
         middle, half = (target["low"] + target["high"]) / 2, (target["high"] - target["low"]) / 2
         return np.clip(middle + half * output[:, 0], target["low"], target["high"]), None
+    if task == "count":
+        return np.minimum(np.exp(np.minimum(output[:, 0], 80)) * math.sqrt(target["high"]), target["high"]), None
+    if task == "survival":
+        risks = 1 - remaining(output)
+        return risks[:, -1], risks
+    names = np.array(target["classes"])
+    if task == "ordinal":
+        left = remaining(output)
+        ends = np.zeros((len(left), 1))
+        chances = np.concatenate([ends + 1, left], axis=1) - np.concatenate([left, ends], axis=1)
+        return names[(left > 0.5).sum(axis=1)], chances
+    if task == "labels":
+        chances = np.exp(-np.logaddexp(0, -output))
+        return np.array(["; ".join(names[row > 0.5]) for row in chances], dtype=str), chances
     if task == "binary":
         output = np.concatenate([np.zeros_like(output), output], axis=1)
     output = np.exp(output - output.max(axis=1, keepdims=True))
     chances = output / output.sum(axis=1, keepdims=True)
-    return np.array(target["classes"])[chances.argmax(axis=1)], chances
+    return names[chances.argmax(axis=1)], chances
+
+
+def remaining(output: np.ndarray) -> np.ndarray:
+    """The chance that the event has not come by the end of each interval, from the intervals' logits."""
+    return np.exp(-np.cumsum(np.logaddexp(0, output), axis=1))
+
+
+def risk_at(risks: np.ndarray, edges: list[float], horizon: float) -> np.ndarray:
+    """The risk that the event comes by a time: between edges, as if it were evenly frequent among those still there."""
+    if not 0 < horizon <= edges[-1]:
+        raise ValueError(f"horizon={horizon:g} must be above 0 and at most {edges[-1]:g}, where the last interval ends")
+    left = np.log(np.maximum(1 - np.concatenate([np.zeros((len(risks), 1)), risks], axis=1), 1e-300))
+    return 1 - np.exp(np.array([np.interp(horizon, [0.0, *edges], row) for row in left]))
 
 
 def layers_of(arrays: dict[str, np.ndarray], client: int | None) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -181,14 +212,24 @@ def absent(columns: list[dict[str, Any]], names: Iterable[str], allowed: bool = 
     return [column["name"] for column in lacking]
 
 
-def added(task: str, classes: list[str], guesses: np.ndarray, chances: np.ndarray | None) -> dict[str, np.ndarray]:
-    """What predictions add to a table: the answer, and of labels the probability (of the second, if there are two)."""
+def added(
+    task: str, target: dict[str, Any], answer: tuple[np.ndarray, np.ndarray | None], horizons: Iterable[float] = ()
+) -> dict[str, np.ndarray]:
+    """What predictions add to a table: the answer, and of labels the probability (of the second, if there are two).
+
+    Of a time until an event the risks by its edges, or by other times, the last of which is then the answer.
+    """
+    guesses, chances = answer
     found = {"prediction": guesses}
-    if chances is not None and task == "binary":
-        found["probability"] = chances[:, 1]
-    elif chances is not None:
-        found |= {f"probability_{name}": chances[:, k] for k, name in enumerate(classes)}
-    return found
+    if chances is None:
+        return found
+    if task == "binary":
+        return {**found, "probability": chances[:, 1]}
+    if task == "survival":
+        times = sorted(horizons) or target["edges"]
+        risks = {f"risk_{time:g}": risk_at(chances, target["edges"], time) for time in times}
+        return {"prediction": risks[f"risk_{times[-1]:g}"], **risks}
+    return found | {f"probability_{name}": chances[:, k] for k, name in enumerate(target["classes"])}
 
 
 def main(words: list[str], folder: Path) -> None:
@@ -198,6 +239,7 @@ def main(words: list[str], folder: Path) -> None:
     parser.add_argument("--client", help="whose model to use; default: the only one here, or else the shared one")
     parser.add_argument("--output", help="the file to write; default: the screen")
     parser.add_argument("--allow-missing", action="store_true", help="columns that the table lacks count as missing")
+    parser.add_argument("--horizon", type=float, action="append", help="the risk that the event comes by this time")
     asked = parser.parse_args(words)
     try:
         if asked.output and Path(asked.output).exists() and Path(asked.output).samefile(asked.table):
@@ -205,7 +247,9 @@ def main(words: list[str], folder: Path) -> None:
         about = json.loads((folder / "model.json").read_text())
         names, rows = read_rows(asked.table)
         absent(about["columns"], names, asked.allow_missing)
-        found = added(about["task"], about["target"]["classes"], *predict(folder, rows, asked.client))
+        if asked.horizon and about["task"] != "survival":
+            raise ValueError(f"--horizon is for times until an event, and this model predicts a {about['task']}")
+        found = added(about["task"], about["target"], predict(folder, rows, asked.client), asked.horizon or ())
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kinfolk.data.tables.schema import Schema
 from kinfolk.serving.trained import ExportError, Fitted, Layers, notice
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
 OPSET = 17
 CLOSE = 1e-4
@@ -47,7 +49,7 @@ def _expected(fitted: Fitted, layers: Layers, x: np.ndarray) -> np.ndarray:
     from kinfolk.serving.predict_numpy import forward, outcome
     from kinfolk.serving.trained import target_facts
 
-    numbers, chances = outcome(fitted.schema.outcome, target_facts(fitted.schema.target), forward(layers, x))
+    numbers, chances = outcome(fitted.schema.task, target_facts(fitted.schema), forward(layers, x))
     return numbers[:, None] if chances is None else chances
 
 
@@ -67,26 +69,7 @@ def _graph(onnx: ModuleType, fitted: Fitted, layers: Layers) -> ModelProto:
         names = [last, constant(f"weights{number}", weights), constant(f"bias{number}", bias)]
         nodes.append(make.make_node("Gemm", names, [f"output{number}"]))
         last = f"output{number}"
-    target, task = fitted.schema.target, fitted.schema.outcome
-    if task == "number":
-        assert target.low is not None
-        assert target.high is not None
-        half, middle = (target.high - target.low) / 2, (target.high + target.low) / 2
-        nodes += [
-            make.make_node("Mul", [last, constant("half", half)], ["moved"]),
-            make.make_node("Add", ["moved", constant("middle", middle)], ["units"]),
-            make.make_node("Clip", ["units", constant("low", target.low), constant("high", target.high)], ["answer"]),
-        ]
-        width = 1
-    else:
-        if task == "binary":
-            nodes += [
-                make.make_node("Sub", [last, last], ["zero"]),
-                make.make_node("Concat", ["zero", last], ["both"], axis=1),
-            ]
-            last = "both"
-        nodes.append(make.make_node("Softmax", [last], ["answer"], axis=1))
-        width = len(target.classes)
+    width = _answer(make, nodes, constant, fitted.schema, last)
     inputs = make.make_tensor_value_info("features", kind, [None, layers[0][0].shape[0]])
     outputs = make.make_tensor_value_info("answer", kind, [None, width])
     graph = make.make_graph(nodes, "kinfolk", [inputs], [outputs], constants)
@@ -95,13 +78,52 @@ def _graph(onnx: ModuleType, fitted: Fitted, layers: Layers) -> ModelProto:
     return model
 
 
+def _answer(
+    make: ModuleType, nodes: list[NodeProto], constant: Callable[[str, ArrayLike], str], schema: Schema, last: str
+) -> int:
+    """Adds the nodes that turn the last layer's output into the answer; returns how many numbers that has."""
+    target, task, width = schema.target, schema.task, max(1, len(schema.classes))
+
+    def add(kind: str, given: list[str], to: str, **options: int) -> str:
+        nodes.append(make.make_node(kind, given, [to], **options))
+        return to
+
+    if task in ("number", "count"):
+        assert target.low is not None
+        assert target.high is not None
+        if task == "number":
+            moved = add("Mul", [last, constant("half", (target.high - target.low) / 2)], "moved")
+            units = add("Add", [moved, constant("middle", (target.high + target.low) / 2)], "units")
+        else:
+            units = add("Mul", [add("Exp", [last], "rate"), constant("unit", target.high**0.5)], "units")
+        add("Clip", [units, constant("low", target.low), constant("high", target.high)], "answer")
+        return 1
+    if task == "labels":
+        add("Sigmoid", [last], "answer")
+    elif task in ("survival", "ordinal"):
+        steps = width - (task == "ordinal")
+        soft, sums = add("Softplus", [last], "soft"), constant("sums", -np.triu(np.ones((steps, steps))))
+        left = add("Exp", [add("MatMul", [soft, sums], "logarithm")], "left")  # without the event, by each end
+        if task == "survival":
+            add("Sub", [constant("one", 1.0), left], "answer")
+        else:
+            turned = np.eye(steps, width, 1) - np.eye(steps, width)
+            add("Gemm", [left, constant("turned", turned), constant("first", np.eye(1, width)[0])], "answer")
+    else:
+        if task == "binary":
+            last = add("Concat", [add("Sub", [last, last], "zero"), last], "both", axis=1)
+        add("Softmax", [last], "answer", axis=1)
+    return width
+
+
 def carried(fitted: Fitted) -> dict[str, object]:
     """What a file says beside the numbers, each as JSON: names of inputs and answers, how columns are encoded."""
     schema = fitted.schema
     return {
         "target": schema.target.name,
-        "task": schema.outcome,
-        "answers": list(schema.target.classes) or [schema.target.name],
+        "task": schema.task,
+        "answers": list(schema.classes) or [schema.target.name],
+        **({"edges": list(schema.edges)} if schema.edges else {}),
         "features": list(schema.feature_names()),
         "columns": [asdict(column) for column in schema.columns],
         "notice": notice(fitted),

@@ -12,7 +12,7 @@ import numpy as np
 
 from kinfolk.data.federation import DataError
 from kinfolk.data.tables import schema as schemas
-from kinfolk.data.tables.schema import Column, Schema, nearest
+from kinfolk.data.tables.schema import Schema, nearest
 from kinfolk.serving import predict_numpy
 
 if TYPE_CHECKING:
@@ -41,8 +41,9 @@ class Fitted:
     """The privacy statement of the run."""
 
     def predict(self, x: np.ndarray, clients: Sequence[str] | np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Predictions, in the target's own units or labels, and the probability of each label (none for numbers)."""
-        return predict_numpy.outcome(self.schema.outcome, target_facts(self.schema.target), self.outputs(x, clients))
+        """Predictions, in the target's own units or labels, and the probability of each label (none for numbers), or
+        the risk that the event comes by each edge."""
+        return predict_numpy.outcome(self.schema.task, target_facts(self.schema), self.outputs(x, clients))
 
     def outputs(self, x: np.ndarray, clients: Sequence[str] | np.ndarray) -> np.ndarray:
         """The last layer's output for encoded rows, each by its client's model, a newcomer's by the shared one."""
@@ -89,8 +90,8 @@ def from_run(run: Run) -> Fitted:
     level, phase = experiment.privacy.level, experiment.phases[-1]
     if experiment.model.name == OWN:
         raise ExportError(f"{run.path} trained a model of one's own, whose code it has not: read its models.npz")
-    shape, classes = (len(schema.feature_names()),), len(schema.target.values)
-    model = build_model(experiment.model, shape, schema.outcome, classes)
+    shape, classes = (len(schema.feature_names()),), len(schema.classes)
+    model = build_model(experiment.model, shape, schema.task, classes)
     folders = [folder for folder in (run.public, run.private) if (folder / "models.npz").exists()]
     models = (folders or [run.private])[0] / "models.npz"
     names = run_files.read_arrays(models).get("ids")
@@ -112,16 +113,25 @@ def from_run(run: Run) -> Fitted:
 
 
 def _dense(model: Model, params: Params) -> Layers:
-    """The weights of a model of dense layers with rectifiers between them."""
+    """The weights of a model of dense layers with rectifiers between them; biases of intervals join the last layer."""
     kinds = [type(layer).__name__ for layer in model.layers]
-    if not kinds or set(kinds) - {"Dense", "Relu"}:
+    if not kinds or set(kinds) - {"Dense", "Relu", "Baseline"}:
         raise ExportError(f"a model of layers {kinds} cannot be taken out: only dense layers can")
-    return tuple((np.asarray(own["weights"]), np.asarray(own["bias"])) for own in params if own)
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    for own in params:
+        if "weights" in own:
+            found.append((np.asarray(own["weights"]), np.asarray(own["bias"])))
+        elif own:
+            (weights, bias), each = found[-1], np.asarray(own["bias"])
+            found[-1] = np.repeat(weights, each.shape[-1], axis=-1), bias + each
+    return tuple(found)
 
 
-def target_facts(column: Column) -> dict[str, Any]:
+def target_facts(schema: Schema) -> dict[str, Any]:
     """What turns a model's output into an answer."""
-    return {"name": column.name, "low": column.low, "high": column.high, "classes": list(column.classes)}
+    column = schema.target
+    facts = {"name": column.name, "low": column.low, "high": column.high, "classes": list(schema.classes)}
+    return {**facts, "edges": list(schema.edges)} if schema.edges else facts
 
 
 def for_client(fitted: Fitted, client: str) -> Fitted:
@@ -163,11 +173,11 @@ def save(fitted: Fitted, folder: Path) -> Path:
     run_directory.write_bytes(folder / "model.safetensors", weights)
     about: dict[str, Any] = {
         "version": VERSION,
-        "task": fitted.schema.outcome,
+        "task": fitted.schema.task,
         "notice": notice(fitted),
         "clients": list(fitted.ids),
         "has_shared_model": fitted.shared is not None,
-        "target": target_facts(fitted.schema.target),
+        "target": target_facts(fitted.schema),
         "columns": [asdict(column) for column in fitted.schema.columns],
         "features": list(fitted.schema.feature_names()),
         "schema": schemas.to_toml(fitted.schema),

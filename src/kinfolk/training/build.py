@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -13,20 +13,18 @@ from kinfolk import models
 from kinfolk.algorithms import REGISTRY
 from kinfolk.algorithms.registry import resolve
 from kinfolk.algorithms.relations import RELATION, with_relation
+from kinfolk.outcomes import OUTCOMES
 from kinfolk.personalize import registry
 from kinfolk.toml import ConfigError
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase
 from kinfolk.types import Afterwards, Algorithm, Model, Tree
 
-SPARSE: dict[str, tuple[Callable[..., Model], str]] = {
-    "sparse_linear": (models.sparse_linear, "number"),
-    "sparse_logistic": (models.sparse_logistic, "binary"),
-    "sparse_softmax": (models.sparse_softmax, "classes"),
-}
-"""Models of sparse rows (`data/sparse.py`), and what they predict."""
+LINEAR = {about.model: outcome for outcome, about in OUTCOMES.items()}
+"""The linear model of every outcome, by name; each also for sparse rows (`data/sparse.py`)."""
+SPARSE = "sparse_"
 OWN = "own"
 """The name of a model that was given as an object."""
-NAMES = ("linear", "logistic", "softmax", "mlp", "cnn", *models.NETWORKS, *SPARSE)
+NAMES = (*LINEAR, "mlp", "cnn", *models.NETWORKS, *(SPARSE + name for name in LINEAR))
 
 
 def build_model(choice: ModelChoice, shape: tuple[int, ...], outcome: str, classes: int) -> Model:
@@ -35,23 +33,19 @@ def build_model(choice: ModelChoice, shape: tuple[int, ...], outcome: str, class
         raise ConfigError(f"model={OWN!r} was given as an object: give it again, as model= of run or resume")
     if choice.name not in NAMES:
         raise ConfigError(f"model={choice.name!r} is not one of {', '.join(NAMES)}")
-    sparse, predicts = SPARSE.get(choice.name, (None, None))
-    wanted = predicts or {"linear": "number", "logistic": "binary"}.get(choice.name, "classes")
+    plain = choice.name.removeprefix(SPARSE)
+    wanted = LINEAR.get(plain, "classes")
     if choice.name != "mlp" and outcome != wanted:
         raise ConfigError(f"model={choice.name!r} predicts {wanted}, but the data holds {outcome}")
-    if sparse is not None:
-        return sparse(*shape, *([classes] if wanted == "classes" else []))
+    if plain != choice.name:
+        return models.generalized_linear(math.prod(shape), outcome, classes, sparse=True)
     if choice.name.startswith("cnn"):
         return _image_model(choice, shape, classes)
     features = math.prod(shape)
-    if choice.name == "linear":
-        model = models.linear(features)
-    elif choice.name == "logistic":
-        model = models.logistic(features)
-    elif choice.name == "softmax":
-        model = models.softmax(features, classes)
+    if plain in LINEAR:
+        model = models.generalized_linear(features, outcome, classes)
     else:
-        model = models.mlp(features, max(1, classes), choice.hidden, outcome)
+        model = models.mlp(features, OUTCOMES[outcome].outputs(classes), choice.hidden, outcome)
     return model if len(shape) == 1 else models.sequential((models.Flatten(), *model.layers), outcome)
 
 

@@ -52,7 +52,7 @@ def at_the_end(job: Job, phase: int, state: Tree, numbers: Numbers) -> tuple[Sco
     """What a run's models are worth beside the constant and the shared model: the scorecard, and each client's.
 
     Each client's are those of the first metric, in the target's own unit, as `value`, `constant` and `shared`, with
-    axes (seeds, clients). Where clients are streamed, the shared model and the AUC are not measured.
+    axes (seeds, clients). Where clients are streamed, the shared model, the AUC and the C-index are not measured.
 
     `phase`: the last. `state`: after it. `numbers`: what was measured of everybody.
     """
@@ -62,10 +62,11 @@ def at_the_end(job: Job, phase: int, state: Tree, numbers: Numbers) -> tuple[Sco
     seeds = range(len(numbers["error"]))
     own, shared = dict(numbers), None
     if job.experiment.engine.store == "device":
-        if model.outcome == "binary":
+        lacking = [one.key for one in scorecard.yardsticks(model.outcome, data[0].target) if one.key not in numbers]
+        if lacking:
             models = resident.all_models(as_sweep(job.algorithms[phase]), state)
             found = [scorecard.of_models(model, trees.row(models, (0, n)), data[n % len(data)]) for n in seeds]
-            own["auc"] = scorecard.together(found)["auc"]
+            own |= {key: scorecard.together(found)[key] for key in lacking}
         common = [
             shared_model(job.experiment.phases[phase].method, model, trees.row(state.shared, (0, n))) for n in seeds
         ]

@@ -13,7 +13,7 @@ from kinfolk.data.tables import schema as schemas
 from kinfolk.data.target import Target
 from kinfolk.metrics import misses, scores
 from kinfolk.privacy.exact_noise import MOST_UNITS
-from kinfolk.privacy.tables import GAINS, Board, Unit
+from kinfolk.privacy.tables import GAINS, SCORED, Board, Unit, score
 from kinfolk.toml import ConfigError
 from kinfolk.training import run_directory
 from kinfolk.training.build import shared_model
@@ -22,6 +22,8 @@ from kinfolk.training.run_directory import Run
 from kinfolk.types import Params, Rows, Tree
 
 MOST_GROUPS = 12
+COUNTED = 20.0
+"""The range of misses of a count, where nobody declared how many count."""
 
 
 @dataclass(frozen=True)
@@ -85,15 +87,21 @@ def question(job: Job, where: Run, epsilon: float, by: str | None = None) -> Que
         units, mask = per_row(unit, *people_of(data))
     else:
         units, mask = replace(unit, params=own), np.asarray(rows.mask).any(axis=1)
-    target = data.target or Target(labels=tuple(map(str, range(data.classes))))
+    target = data.target or _unnamed(data)
     mask = np.asarray(mask)
     counted = int(mask.sum())
     parties = int(mask.any(axis=-1).sum()) if by_client else 1
-    if model.outcome == "number":
+    if model.outcome in ("number", "count"):
         edges = misses.nodes(target.scaled_high - target.scaled_low)
-    elif model.outcome == "binary":
+    elif model.outcome in SCORED:
         centre = _ordinary_score(job, own if by_client else None, shared, rows)
-        edges = scores.edges(scores.bins_for(counted / len(names or "."), epsilon / parties**0.5), centre)
+        edges = scores.edges(
+            scores.bins_for(
+                counted / len(names or ".") / (data.classes if model.outcome == "survival" else 1),
+                epsilon / parties**0.5,
+            ),
+            centre,
+        )
     else:
         edges = np.zeros(1)
     board = Board(
@@ -108,6 +116,16 @@ def question(job: Job, where: Run, epsilon: float, by: str | None = None) -> Que
     words = rows_or_people if by_client else "clients, each with the mean of its rows"
     public = own if by_client else None
     return Question(board, units, mask, by_client, public, groups=names, by=by or "", target=target, unit=words)
+
+
+def _unnamed(data: Federation) -> Target:
+    """What is known of a target of which nobody said anything: its classes, or its intervals, by number."""
+    numbers = range(1, data.classes + 1)
+    if data.outcome == "survival":
+        return Target("interval", edges=tuple(map(float, numbers)))
+    if data.outcome == "count":
+        return Target(low=0.0, high=COUNTED, scaled_low=0.0, scaled_high=COUNTED)
+    return Target(labels=tuple(str(number - 1) for number in numbers))
 
 
 def models_of(job: Job, where: Run) -> tuple[Params, Params | None]:
@@ -188,9 +206,9 @@ def _ordinary_score(job: Job, own: Params | None, shared: Params | None, rows: R
     model = job.plan.model
     nothing: Tree = jax.tree.map(lambda leaf: jnp.zeros(np.shape(leaf)[2:], np.asarray(leaf).dtype), rows.x)
     if own is not None:
-        found = np.median(np.asarray(jax.vmap(lambda params: model.predict(params, nothing))(own)))
+        found = np.median(np.asarray(jax.vmap(lambda params: score(model, model.predict(params, nothing)))(own)))
     elif shared is not None:
-        found = np.asarray(model.predict(shared, nothing))
+        found = np.asarray(score(model, model.predict(shared, nothing)))
     else:
         return 0.0
     value = float(found)

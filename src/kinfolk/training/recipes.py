@@ -24,6 +24,7 @@ from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import Federation
 from kinfolk.data.registry import load_data
 from kinfolk.data.tables import schema as schemas
+from kinfolk.outcomes import OUTCOMES
 from kinfolk.privacy.levels import PrivacyLevel, example_level
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 from kinfolk.training.inputs import as_units
@@ -42,7 +43,7 @@ LEAST_SIGNAL = 3.0
 """How far a gradient of all clients must stand out of its noise (`signal_of`) for few releases to be picked."""
 FEWEST_CLIENTS, MOST_FEATURES = 5, 100
 """Few releases learn from at least so many clients what they have in common, and release this number squared."""
-MODELS = {"number": "linear", "binary": "logistic", "classes": "softmax"}
+MODELS = {outcome: about.model for outcome, about in OUTCOMES.items()}
 COMPARED_STRENGTH = 0.5
 """What methods that pull are compared with on built-in data."""
 
@@ -162,7 +163,7 @@ def for_federation(federation: Federation, privacy: PrivacyLevel, given: Given) 
     """Model, local work and method for data of one's own, from public numbers; what the user gave comes first."""
     federation = as_units(federation, privacy)
     sizes, features = federation.train.sizes.tolist(), math.prod(federation.shape)
-    usual = settings(privacy.level, federation.outcome, _inputs(federation), sizes)
+    usual = settings(privacy.level, step_size_of(federation.outcome, _inputs(federation), federation.classes), sizes)
     sparse = "sparse_" if getattr(federation.train, "features", None) is not None else ""
     picked = automatic(privacy.level, sizes, features, privacy.epsilon, privacy.delta)
     if federation.outcome == "number" and not sparse and not given.hidden:
@@ -223,15 +224,23 @@ def inputs_of(schema: schemas.Schema) -> float:
     return 1 + sum(1 if column.kind != "number" else 1 / 3 for column in schema.columns)
 
 
-def settings(level: str, outcome: str, inputs: float, sizes: Sequence[int]) -> Settings:
-    """Rounds, step and batch size; `inputs` is the squared length that an example is expected to have.
+def step_size_of(outcome: str, inputs: float, classes: int = 0) -> float:
+    """One over the curvature that features spread evenly over their bounds would have, at most a half.
 
-    A step is one over the curvature that features spread evenly over their bounds would have, at most a half. With
-    noise on every step, full batches and few rounds waste the least of the budget; at client level local steps are
+    `inputs`: the squared length that an example is expected to have. The loss of a logit bends a quarter as much as
+    that of a number; those of several labels are divided by the root of their number, and steps are longer by it.
+    """
+    curvature = inputs / 4 if outcome in ("binary", "classes", "labels") else inputs
+    longer = math.sqrt(classes) if outcome == "labels" else 1.0
+    return float(f"{longer * min(0.5, 1 / curvature):.2g}")
+
+
+def settings(level: str, step_size: float, sizes: Sequence[int]) -> Settings:
+    """Rounds, step and batch size.
+
+    With noise on every step, full batches and few rounds waste the least of the budget; at client level local steps are
     free, and few rounds are released.
     """
-    curvature = inputs if outcome == "number" else inputs / 4
-    step_size = float(f"{min(0.5, 1 / curvature):.2g}")
     if level == "example":
         return Settings(60, step_size, None if max(sizes) <= LARGEST_FULL_BATCH else 2048)
     return Settings(20 if level == "client" else 60, step_size, 32)

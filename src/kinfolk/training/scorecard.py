@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy.stats import rankdata
 
 from kinfolk.data.federation import Data, Federation, FunctionData
 from kinfolk.data.target import Target
+from kinfolk.metrics.survival import concordance
+from kinfolk.outcomes import OUTCOMES, level_course, log_odds_of_event, rate
 from kinfolk.training import run_files
 from kinfolk.training.run_directory import Run
 from kinfolk.types import Model, Params, Tree
@@ -30,7 +33,15 @@ MOST_CLIENTS = 1024
 """Of clients whose rows a function makes so many, spread evenly, are asked for their constant."""
 TOGETHER = 2**22
 """Numbers of rows that are predicted together."""
-CONSTANTS = {"number": "own mean", "binary": "own majority", "classes": "own majority"}
+CONSTANTS = {
+    "number": "own mean",
+    "binary": "own majority",
+    "classes": "own majority",
+    "survival": "own Kaplan-Meier curve",
+    "count": "own mean",
+    "ordinal": "own median level",
+    "labels": "own majority for each label",
+}
 
 
 @dataclass(frozen=True)
@@ -94,13 +105,13 @@ def yardsticks(outcome: str, target: Target | None) -> tuple[Yardstick, ...]:
     `outcome`: what is predicted. `target`: what it is called and measured in, where that is known.
     """
     known = target or Target()
-    if outcome == "number":
+    if outcome in ("number", "count"):
         return (Yardstick("mae", "MAE", known.words, known.factor),)
     if outcome == "binary":
         return Yardstick("error", "share of wrong labels"), Yardstick("auc", "AUC", less_is_better=False)
-    if outcome == "classes":
-        return (Yardstick("error", "share of wrong labels"),)
-    return (Yardstick("error", "test error"),)
+    if outcome == "survival":
+        return Yardstick("error", OUTCOMES[outcome].measured), Yardstick("c_index", "C-index", less_is_better=False)
+    return (Yardstick("error", OUTCOMES[outcome].measured),)
 
 
 def scored(outcome: str, outputs: np.ndarray, y: np.ndarray) -> dict[str, float]:
@@ -110,9 +121,16 @@ def scored(outcome: str, outputs: np.ndarray, y: np.ndarray) -> dict[str, float]
     """
     if outcome == "number":
         return {"mae": float(np.abs(outputs - y).mean())}
+    if outcome == "count":
+        return {"mae": float(np.abs(np.asarray(rate(jnp.asarray(outputs))) - y).mean())}
+    each = jax.vmap(OUTCOMES[outcome].error)(jnp.asarray(outputs), jnp.asarray(y))
+    found = {"error": float(np.asarray(each, float).mean())}
     if outcome == "binary":
-        return {"error": float(((outputs > 0) != (y > 0)).mean()), "auc": auc(outputs, y > 0)}
-    return {"error": float((np.argmax(outputs, axis=-1) != y).mean())}
+        return {**found, "auc": auc(outputs, y > 0)}
+    if outcome == "survival":
+        scores = np.asarray(jax.vmap(log_odds_of_event)(jnp.asarray(outputs)))
+        return {**found, "c_index": concordance(scores, y // 2, y % 2 == 1)}
+    return found
 
 
 def auc(outputs: np.ndarray, yes: np.ndarray) -> float:
@@ -138,11 +156,27 @@ def constants(outcome: str, data: Federation) -> dict[str, np.ndarray]:
                 continue
             if outcome == "number":
                 found["mae"][k] = np.abs(seen - np.average(y, weights=weights)).mean()
-            else:
-                found["error"][k] = (seen != np.bincount(y.astype(int), weights).argmax()).mean()
-                if "auc" in found:
-                    found["auc"][k] = 0.5
+                continue
+            output = constant_output(outcome, y, weights, data.classes)
+            for key, value in scored(outcome, np.repeat(output[None], len(seen), axis=0), seen).items():
+                found[key][k] = 0.5 if key in ("auc", "c_index") else value
     return found
+
+
+def constant_output(outcome: str, y: np.ndarray, weights: np.ndarray, classes: int) -> np.ndarray:
+    """What a model that knows no features would put out, had it been fitted to these targets.
+
+    `outcome`: what is predicted. `y`, `weights`: targets, and how much each counts. `classes`: as the data have them.
+    """
+    if outcome in ("count", "labels", "binary"):
+        mean = np.average(y, axis=0, weights=weights)
+        return np.log(np.maximum(mean, 1e-6)) - (0 if outcome == "count" else np.log(np.maximum(1 - mean, 1e-6)))
+    if outcome == "classes":
+        return np.log(np.bincount(y.astype(int), weights, classes) + 1e-6)
+    course = y if outcome == "survival" else np.asarray(level_course(jnp.asarray(y), classes - 1))
+    counts = np.bincount(course, weights, 2 * OUTCOMES[outcome].outputs(classes) + 1)
+    survived, came = np.cumsum(counts[::-1])[::-1][2::2], counts[1::2]
+    return np.log(came + 1e-6) - np.log(survived + 1e-6)
 
 
 def _blocks(data: Federation) -> list[np.ndarray]:

@@ -8,7 +8,7 @@ from typing import NotRequired, TypedDict
 
 import numpy as np
 
-from kinfolk.metrics import misses, scores
+from kinfolk.metrics import misses, scores, survival
 from kinfolk.metrics.intervals import Measured, measured
 from kinfolk.metrics.noisy_table import NoisyTable
 from kinfolk.metrics.scores import Measure
@@ -60,7 +60,7 @@ class Shown(TypedDict):
     simulated: bool
     """Whether the noise can be repeated from a seed."""
     outcome: str
-    """`number`, `binary` or `classes`."""
+    """A key of `outcomes.OUTCOMES`."""
     metrics: list[Metric]
     """Of everybody."""
     groups: list[Group]
@@ -71,6 +71,8 @@ class Shown(TypedDict):
     """Of the table: groups first."""
     edges: list[float]
     """Where bins of scores end, or nodes of misses lie."""
+    times: NotRequired[list[float]]
+    """Where intervals of a time until an event end."""
     program: str
     """Hash of the program that the flow check passed."""
     ledger_run: NotRequired[str]
@@ -98,11 +100,11 @@ def metrics_of(asked: Question, cells: np.ndarray, how: Release) -> Shown:
     edges = np.asarray(board.edges, float)
     table = NoisyTable(cells[:size].reshape(board.shape) / share, counted, scale / share, asked.parties)
     own = measures(asked, edges)
-    everybody = measured(table, {name: _sum_of(one) for name, one in own.items()})
+    everybody = survival.falling(measured(table, {name: _sum_of(one) for name, one in own.items()}))
     metrics = [_metric(one, asked) for one in everybody]
     if board.shared is not None:
         metrics.append(_metric(gain(cells[size:], counted, scale), asked))
-    return {
+    found: Shown = {
         "version": 1,
         "epsilon": how.epsilon,
         "counted": counted,
@@ -118,18 +120,34 @@ def metrics_of(asked: Question, cells: np.ndarray, how: Release) -> Shown:
         "edges": [round(float(edge), 6) for edge in edges],
         "program": how.program,
     }
+    return found if board.model.outcome != "survival" else {**found, "times": list(asked.target.edges)}
 
 
 def measures(asked: Question, edges: np.ndarray) -> dict[str, Measure]:
     """The metrics of one group's table."""
     outcome = asked.board.model.outcome
-    if outcome == "number":
+    if outcome in ("number", "count"):
         return misses.measures_of_numbers(edges, asked.target.factor)
     if outcome == "binary":
         return scores.measures(edges)
+    if outcome == "survival":
+        return survival.measures(edges, asked.target.edges, asked.target.unit)
+    if outcome == "labels":
+        return misses.measures_of_labels(("no", "yes"))
     if asked.board.labels > MOST_LABELS:
         return misses.measures_of_right()
-    return misses.measures_of_labels(asked.target.labels)
+    found = misses.measures_of_labels(asked.target.labels)
+    return {LEVELS_OFF: levels_off, **found} if outcome == "ordinal" else found
+
+
+LEVELS_OFF = "levels that the guess is off, on average"
+
+
+def levels_off(tables: np.ndarray, _: object) -> np.ndarray:
+    """How far predictions are from outcomes, in levels: of confusion tables (outcome, prediction)."""
+    places = np.arange(tables.shape[1])
+    away = np.abs(places[:, None] - places[None, :])
+    return (tables * away).sum(axis=(1, 2)) / np.maximum(tables.sum(axis=(1, 2)), 1e-9)
 
 
 def gain(cells: np.ndarray, counted: int, scale: float) -> Measured:
@@ -166,5 +184,9 @@ def _group(asked: Question, table: NoisyTable, own: Mapping[str, Measure], place
 
 
 def _metric(found: Measured, asked: Question) -> Metric:
-    unit = asked.target.words if asked.board.model.outcome == "number" and not found.name.startswith("share") else ""
+    unit = (
+        asked.target.words
+        if asked.board.model.outcome in ("number", "count") and not found.name.startswith("share")
+        else ""
+    )
     return {"name": found.name, "unit": unit, "value": found.value, "low": found.low, "high": found.high}

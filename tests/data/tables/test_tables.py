@@ -117,12 +117,12 @@ def test_a_draft_guesses_and_says_so(tmp_path: Path) -> None:
     schema, notes = draft([read(path)], "outcome", None)
     kinds = {column.name: column.kind for column in schema.columns}
     assert kinds == {"age": "number", "code": "category", "ward": "category", "flag": "yes_no", "score": "number"}
-    assert schema.outcome == "binary"
+    assert schema.task == "binary"
     assert len(schema.unconfirmed()) == len(schema.columns) + 1
     assert any("remark" in note for note in notes)
     assert any("constant" in note for note in notes)
-    assert draft([read(path)], "score", None)[0].outcome == "number"
-    assert draft([read(path)], "code", None)[0].outcome == "classes"
+    assert draft([read(path)], "score", None)[0].task == "number"
+    assert draft([read(path)], "code", None)[0].task == "classes"
     assert outwards(-2.6, 6.2) == (-3.0, 7.0)
 
 

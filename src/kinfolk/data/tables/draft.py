@@ -3,33 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from kinfolk.data.federation import DataError
 from kinfolk.data.tables import guess
-from kinfolk.data.tables.read import TableFile, client_ids, require_column
-from kinfolk.data.tables.schema import Column, Schema, shortened
+from kinfolk.data.tables.read import TableFile, canonical, client_ids, numbers, require_column
+from kinfolk.data.tables.schema import NEEDS, Column, Schema, shortened
 
 NO_COLUMNS: Mapping[str, Column] = {}
+INTERVALS = 8
+"""In a draft, of equal length."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be predicted, where a target's kind does not say it."""
+
+    outcome: str | None = None
+    """`survival`, `count`, `ordinal` or `labels`."""
+    event: str | None = None
+    """The column that says whether the event came."""
+    labels: tuple[str, ...] = ()
+    """The columns of several labels."""
+
+    def __post_init__(self) -> None:
+        if self.outcome is not None and self.outcome not in NEEDS:
+            raise DataError(f"outcome={self.outcome!r} is not one of {tuple(NEEDS)}; others follow from the target")
+        if (self.outcome == "survival") != (self.event is not None):
+            raise DataError("outcome='survival' needs --event, the column that says whether it came, and no other does")
+
+
+AS_IT_LOOKS = Asked()
 
 
 def draft(
-    files: Sequence[TableFile], target: str, client: str | None, declared: Mapping[str, Column] = NO_COLUMNS
+    files: Sequence[TableFile],
+    target: str,
+    client: str | None,
+    declared: Mapping[str, Column] = NO_COLUMNS,
+    asked: Asked = AS_IT_LOOKS,
 ) -> tuple[Schema, list[str]]:
     """A schema for the tables, and a message about everything in them that somebody has to know or to decide.
 
-    Columns that are `declared` already are taken as they are.
+    Columns that are `declared` already are taken as they are. `asked`: what is to be predicted of the target.
     """
+    away = (target, client, asked.event, *asked.labels)
     for file in files:
-        require_column(file, target, "the target", "give --target")
+        for name in asked.labels or (target, *([asked.event] if asked.event else [])):
+            require_column(file, name, "the target", "give --target")
     notes = [note for file in files for note in twice(file)] + _by_case(files, client)
     present = [(file, dict.fromkeys(file.frame.columns)) for file in files]
     names = dict.fromkeys(name for _, own in present for name in own)
-    goal = guess.Guess(declared[target]) if target in declared else guess.target(target, files)
+    if asked.labels:
+        goal = guess.Guess(Column(target, "yes_no"))
+    else:
+        goal = guess.Guess(declared[target]) if target in declared else guess.target(target, files)
     columns: list[Column] = []
     absent: dict[str, list[str]] = {}
     for name in names:
-        if name in (target, client):
+        if name in away:
             continue
         holding = [file for file, own in present if name in own]
         lacking = [file.path.name for file, own in present if name not in own]
@@ -40,7 +72,7 @@ def draft(
         if found.column is None:
             continue
         columns.append(replace(found.column, missing="indicate") if lacking and name not in declared else found.column)
-        if not lacking and _is_copy(name, target, files):
+        if not lacking and not asked.labels and _is_copy(name, target, files):
             notes.append(f"column {name!r} says the same as the target in every row: if it is a copy, take it out")
     for where, lacking in absent.items():
         notes.append(f"not in {where}, and missing there: column {shortened(lacking)}")
@@ -49,7 +81,34 @@ def draft(
             "the tables have no column to predict from besides the target and the client: " + "; ".join(notes[:5])
         )
     assert goal.column is not None
-    return Schema(goal.column, tuple(columns), client), [*goal.notes, *notes]
+    found, edges = as_asked(goal.column, files, asked)
+    schema = Schema(
+        found, tuple(columns), client, outcome=asked.outcome, event=asked.event, edges=edges, labels=asked.labels
+    )
+    return schema, [*goal.notes, *notes]
+
+
+def as_asked(column: Column, files: Sequence[TableFile], asked: Asked) -> tuple[Column, tuple[float, ...]]:
+    """A guessed target, made what was asked for, and where intervals end: guesses all of it."""
+    if asked.outcome not in ("survival", "count", "ordinal"):
+        return column, ()
+    if asked.outcome == "ordinal":
+        found = [one for file in files for one in canonical(file.frame[column.name]).unique().drop_nulls().to_list()]
+        return Column(column.name, "category", values=tuple(sorted(set(found), key=_in_order)), confirmed=False), ()
+    high = max(float(numbers(file.frame[column.name], file).max() or 0) for file in files)  # type: ignore[arg-type]
+    if column.kind != "number" or not column.confirmed:
+        column = Column(column.name, low=0.0, high=guess.outwards(0, high)[1], unit=column.unit, confirmed=False)
+    assert column.high is not None
+    parts = range(1, INTERVALS + 1) if asked.outcome == "survival" else ()
+    return column, tuple(float(f"{column.high * part / INTERVALS:.3g}") for part in parts)
+
+
+def _in_order(value: str) -> tuple[int, float, str]:
+    """Numbers by size, then words by letters."""
+    try:
+        return 0, float(value), ""
+    except ValueError:
+        return 1, 0.0, value
 
 
 def twice(file: TableFile) -> list[str]:

@@ -28,8 +28,8 @@ from kinfolk.data.tables.read import (
     require_column,
 )
 from kinfolk.data.tables.schema import Column, Schema, nearest, shortened
-from kinfolk.data.tables.words import NO, YES
-from kinfolk.data.target import Target
+from kinfolk.data.tables.targets import one_answer, target_of, targets
+from kinfolk.data.tables.values import MISSING, UNKNOWN, codes, scaled
 
 if TYPE_CHECKING:
     import polars as pl
@@ -101,17 +101,18 @@ def differences(files: Sequence[TableFile], schema: Schema) -> list[str]:
     """A message about everything in which a file differs from the schema, or its types from the first file's."""
     notes = []
     declared = {column.name: column for column in (schema.target, *schema.columns)}
+    read = {*declared, *schema.asked, schema.client, schema.row, schema.person}
     order = [column.name for column in schema.columns]
     for file in files:
         where, present = file.path.name, file.frame.columns
         notes += twice(file)
         for name in order:
             if name not in present:
-                extra = [other for other in present if other not in declared and other != schema.client]
+                extra = [other for other in present if other not in read]
                 near = nearest(name, extra) if extra else ""
                 hint = f" ({near})" if near.startswith("did you mean") else ""
                 notes.append(f"{where}: column {name!r} is not there and counts as missing{hint}")
-        unknown = [name for name in present if name not in declared and name != schema.client]
+        unknown = [name for name in present if name not in read]
         if unknown:
             notes.append(f"{where}: not in the schema and left out: {shortened(unknown)}")
         if [name for name in present if name in order] != [name for name in order if name in present]:
@@ -175,75 +176,6 @@ def _values_of(column: Column, file: TableFile, out: np.ndarray, missing: np.nda
     return []
 
 
-def scaled(values: np.ndarray, column: Column) -> tuple[np.ndarray, int]:
-    """Numbers moved from the column's bounds to -1..1, those outside to the nearer bound, NaN to the middle.
-
-    Returns how many lay outside, too. The rule is public, so it costs nothing.
-    """
-    assert column.low is not None
-    assert column.high is not None
-    middle, half = (column.low + column.high) / 2, (column.high - column.low) / 2
-    moved = (np.asarray(values, float) - middle) / half
-    outside = int((np.abs(moved) > 1).sum())
-    return np.clip(np.nan_to_num(moved, nan=0.0), -1, 1).astype(np.float32), outside
-
-
-MISSING, UNKNOWN = -1, -2
-"""Codes of values that are not there, and of those that are not in the vocabulary."""
-
-
-def codes(column: Column, series: pl.Series, file: TableFile) -> np.ndarray:
-    """The place of every value in the column's vocabulary, or MISSING or UNKNOWN."""
-    pl = polars()
-    text, words = canonical(series), places(column)
-    different = text.unique().drop_nulls().to_list()
-    known = {value: words.get(value, words.get(value.casefold(), UNKNOWN)) for value in different}
-    found = text.replace_strict(known, default=UNKNOWN, return_dtype=pl.Int32)
-    found = found.to_numpy() if not text.null_count() else found.set(text.is_null(), MISSING).to_numpy()
-    if column.kind == "yes_no" and (found == UNKNOWN).any():
-        row = int(np.flatnonzero(found == UNKNOWN)[0])
-        raise DataError(
-            f"column {column.name!r} is yes or no, but {file.row(row)} holds {series[row]!r}: correct the file, or "
-            'declare the column as a category (kind = "category") in the schema'
-        )
-    return found
-
-
-def places(column: Column) -> dict[str, int]:
-    """What cells may say, and the place in the vocabulary that they mean; in lower case, in any case of letters."""
-    folded = {value.casefold(): place for place, value in enumerate(column.classes)}
-    exact = {value: place for place, value in enumerate(column.classes)}
-    usual = {word: side for side, known in enumerate((NO, YES)) for word in known} if column.kind == "yes_no" else {}
-    return usual | folded | exact
-
-
-def targets(schema: Schema, file: TableFile) -> tuple[np.ndarray, np.ndarray]:
-    """The target of every row (scaled, or the class's number), and which rows have one."""
-    column = schema.target
-    require_column(file, column.name, "the target", "give --target, or correct the schema")
-    series = file.frame[column.name]
-    if column.kind == "number":
-        raw = numbers(series, file).to_numpy()
-        known = ~np.isnan(raw)
-        y = scaled(raw, column)[0]
-    else:
-        found = codes(column, series, file)
-        bad = np.flatnonzero(found == UNKNOWN)
-        if len(bad):
-            raise DataError(
-                f"target {column.name!r} is one of {shortened(column.classes)}, but {file.row(int(bad[0]))} holds "
-                f"{series[int(bad[0])]!r}: correct the file, or add the value to the schema"
-            )
-        known, y = found != MISSING, np.maximum(found, 0).astype(np.int32)
-    if not known.all() and column.missing != "drop":
-        row = int(np.flatnonzero(~known)[0])
-        raise DataError(
-            f"target {column.name!r} is empty in {int((~known).sum())} row(s), first in {file.row(row)}: fill it in, "
-            'or let such rows be left out (missing = "drop" in the schema\'s target)'
-        )
-    return y, known
-
-
 def encoded(tables: Tables) -> Encoded:
     """All rows of all files, and messages for the owner of the data."""
     schema, notes, parts = tables.schema, list(tables.notes), []
@@ -286,8 +218,8 @@ def federation(rows: Encoded, choice: DataChoice, seed: int) -> Federation:
         test_fraction=choice.test_fraction,
         seed=seed,
         name=check_name(choice.name),
-        outcome=schema.outcome,
-        classes=0 if schema.target.kind == "number" else len(schema.target.classes),
+        outcome=schema.task,
+        classes=len(schema.classes),
         scaling=GUESSED if guesses else BOUNDS,
         scaling_is_private=not guesses,
         row_ids=rows.identities if schema.row else None,
@@ -302,26 +234,8 @@ def federation(rows: Encoded, choice: DataChoice, seed: int) -> Federation:
         guesses=guesses,
         grouping=grouping,
         identity=identity,
-        target=target_of(schema.target),
+        target=target_of(schema),
     )
-
-
-def target_of(column: Column) -> Target:
-    """What errors of a target are measured in: models see a number between -1 and 1."""
-    if column.low is None or column.high is None:
-        return Target(column.name, labels=column.classes)
-    return Target(column.name, column.unit, column.low, column.high)
-
-
-def one_answer(schema: Schema, y: np.ndarray, ids: np.ndarray) -> tuple[tuple[str, str], ...]:
-    """Clients whose rows all have the same label, and which."""
-    if schema.outcome == "number":
-        return ()
-    names, place = np.unique(ids, return_inverse=True)
-    counts = np.zeros((len(names), len(schema.target.classes)), int)
-    np.add.at(counts, (place, y), 1)
-    single = np.flatnonzero((counts > 0).sum(axis=1) == 1)
-    return tuple((str(names[k]), schema.target.classes[int(counts[k].argmax())]) for k in single)
 
 
 def load_tables(choice: DataChoice, seed: int) -> Federation:

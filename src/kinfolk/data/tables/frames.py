@@ -14,10 +14,11 @@ from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import DataError, Federation
 from kinfolk.data.tables import guess
 from kinfolk.data.tables import schema as schemas
-from kinfolk.data.tables.encode import Encoded, encode, identities, scaled
+from kinfolk.data.tables.encode import Encoded, encode, identities
 from kinfolk.data.tables.encode import federation as of_tables
 from kinfolk.data.tables.read import TableFile, polars
 from kinfolk.data.tables.schema import Column, Schema
+from kinfolk.data.tables.values import scaled
 
 Table = Any
 """A pandas or polars frame, or whatever NumPy makes an array of: neither library is needed."""

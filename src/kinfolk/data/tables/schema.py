@@ -12,6 +12,7 @@ guessed from rows is marked `confirmed = false`: a simulation may use it, a rele
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,15 @@ from kinfolk.data.tables.words import NO, YES
 KINDS = ("number", "category", "yes_no")
 FEATURE_POLICIES = ("fill", "indicate")
 TARGET_POLICIES = ("refuse", "drop")
+NEEDS = {
+    "survival": ("number", ("event", "edges")),
+    "count": ("number", ()),
+    "ordinal": ("category", ()),
+    "labels": ("yes_no", ("labels",)),
+}
+"""Outcomes that a schema names: the kind of their target, and what else they need."""
+EMPTY = ("values = []", 'missing = ""', "edges = []", "labels = []")
+"""Lines that say nothing."""
 
 
 class SchemaError(DataError):
@@ -109,14 +119,25 @@ class Schema:
     example level a person, with all rows at a client, is then the unit."""
     rows_per_person: int | None = None
     """How many rows of a person count; public. None: 10. Of somebody with more some are left out."""
+    outcome: str | None = None
+    """What is predicted, where the target's kind does not say it: `survival`, `count`, `ordinal` or `labels`."""
+    event: str | None = None
+    """Of `survival`, whose target is a time: the column that says whether the event came then (yes), or whether
+    nothing is known from then on (no)."""
+    edges: tuple[float, ...] = ()
+    """Of `survival`: where intervals end, in the time's unit; public. The last is the horizon."""
+    labels: tuple[str, ...] = ()
+    """Of `labels`: the columns, each yes or no. The target is yes_no, and says what they are called together."""
 
     def __post_init__(self) -> None:
         names = [column.name for column in (self.target, *self.columns)] + ([self.client] if self.client else [])
+        names += [*self.labels, *([self.event] if self.event else [])]
         if self.row and self.person:
             raise SchemaError(f"row={self.row!r} and person={self.person!r}: name the one that accounts are to follow")
         if self.rows_per_person is not None and not self.person:
             raise SchemaError(f"rows_per_person={self.rows_per_person} needs person: name the column, or leave it out")
         limits.settle(self)
+        self._check_outcome()
         names += [name for name in (self.row, self.person) if name and name != self.client]
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
@@ -133,12 +154,48 @@ class Schema:
                 f"target {self.target.name!r}: missing={self.target.missing!r} is not one of {TARGET_POLICIES}"
             )
 
+    def _check_outcome(self) -> None:
+        """Refuses an outcome that is not declared as a whole."""
+        if self.outcome is not None and self.outcome not in NEEDS:
+            raise SchemaError(f"outcome={self.outcome!r} is not one of {tuple(NEEDS)}; others follow from the target")
+        kind, needed = NEEDS.get(self.outcome or "", (self.target.kind, ()))
+        if self.target.kind != kind:
+            raise SchemaError(f"outcome={self.outcome!r} needs a target of kind={kind!r}: {self.target.name!r} is none")
+        for key in ("event", "edges", "labels"):
+            if bool(getattr(self, key)) != (key in needed):
+                do = f"needs {key}: give it" if key in needed else f"has no {key}: leave it out"
+                raise SchemaError(f"outcome={self.outcome!r} {do}")
+        if self.edges and (self.edges[0] <= 0 or any(a >= b for a, b in itertools.pairwise(self.edges))):
+            raise SchemaError(f"edges={list(self.edges)} must begin above 0 and rise: correct them")
+        if self.outcome == "count" and (self.target.low != 0 or (self.target.high or 0) < 1):
+            raise SchemaError(f"target {self.target.name!r} is a count: low must be 0, and high the most that counts")
+        if self.outcome == "ordinal" and len(self.target.values) < 3:
+            raise SchemaError(f"target {self.target.name!r}: two levels need no order; leave outcome out")
+        if len(self.labels) == 1:
+            raise SchemaError(f"labels={list(self.labels)}: one is a target of its own; leave outcome and labels out")
+
     @property
-    def outcome(self) -> str:
-        """The task: `number`, `binary` or `classes`."""
+    def task(self) -> str:
+        """What is predicted: a key of `outcomes.OUTCOMES`."""
+        if self.outcome is not None:
+            return self.outcome
         if self.target.kind == "number":
             return "number"
         return "binary" if len(self.target.classes) == 2 else "classes"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What a prediction has a chance for each of: classes, levels, labels, or intervals by their ends."""
+        if self.edges:
+            return tuple(f"{edge:g}" for edge in self.edges)
+        return self.labels or self.target.classes
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The columns that hold what is predicted."""
+        if self.labels:
+            return self.labels
+        return (self.target.name, self.event) if self.event else (self.target.name,)
 
     def feature_names(self) -> tuple[str, ...]:
         return tuple(name for column in self.columns for name in column.feature_names())
@@ -180,7 +237,7 @@ def to_toml(schema: Schema) -> str:
             "# Entries with confirmed = false were guessed from the data: replace them by what is known without",
             "# looking (an age lies between 0 and 120), then set confirmed = true. A release is refused until then.",
         ]
-    lines = [line for line in toml.to_toml(schema).splitlines() if line not in ("values = []", 'missing = ""')]
+    lines = [line for line in toml.to_toml(schema).splitlines() if line not in EMPTY]
     return "\n".join([*head, "", *lines]).replace("\n\n\n", "\n\n") + "\n"
 
 

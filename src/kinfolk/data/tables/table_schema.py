@@ -23,6 +23,8 @@ from kinfolk.toml import shown
 
 OURS = "kinfolk"
 """The property under which a written file keeps what Table Schema has no word for."""
+KEPT = ("name", "row", "person", "rows_per_person", "outcome", "event", "edges", "labels")
+"""What a schema declares beside columns, target and client."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,19 @@ class Codebook:
     row: str | None = None
     person: str | None = None
     rows_per_person: int | None = None
+    outcome: str | None = None
+    event: str | None = None
+    edges: tuple[float, ...] = ()
+    labels: tuple[str, ...] = ()
+
+    def kept(self) -> dict[str, Any]:
+        """What is declared beside columns, target and client, by the names of a schema."""
+        return {key: getattr(self, key) for key in KEPT}
+
+    @property
+    def no_features(self) -> tuple[str | None, ...]:
+        """Fields that nothing is predicted from: they say who it is, or what came out."""
+        return self.row, self.person, self.event, *self.labels
 
 
 def read(path: Path) -> Codebook:
@@ -80,7 +95,8 @@ def read_fields(value: Mapping[str, Any]) -> Codebook:
         notes.append(f"missingValues {shortened(gaps)} are not read as gaps: empty the cells, or write NA in them")
     if value.get("primaryKey") and not (ours.get("row") or ours.get("person")):
         notes.append(f"primaryKey={shown(value['primaryKey'])}: as row = or person = in the schema, accounts follow it")
-    own = {key: ours.get(key) for key in ("target", "client", "name", "row", "person", "rows_per_person")}
+    own = {key: ours[key] for key in ("target", "client", *KEPT) if ours.get(key) is not None}
+    own |= {key: tuple(_list(ours, key)) for key in ("edges", "labels")}
     return Codebook(columns, left, tuple(notes), **own)
 
 
@@ -122,8 +138,7 @@ def _text(value: object) -> str:
 
 def write(schema: Schema) -> str:
     """A schema as Table Schema, in JSON; `read` gives the same schema again."""
-    words = ("client", "name", "row", "person", "rows_per_person")
-    extra = {key: getattr(schema, key) for key in words if getattr(schema, key)}
+    extra = {key: getattr(schema, key) for key in ("client", *KEPT) if getattr(schema, key)}
     own = {}
     for column in (schema.target, *schema.columns):
         kept = {"missing": column.missing} if column.missing else {}
@@ -134,7 +149,7 @@ def write(schema: Schema) -> str:
         "missingValues": list(GAPS),
         OURS: {"target": schema.target.name, **extra, **({"columns": own} if own else {})},
     }
-    for name in dict.fromkeys((schema.client, schema.row, schema.person)):
+    for name in dict.fromkeys((schema.client, schema.row, schema.person, schema.event, *schema.labels)):
         if name:
             value["fields"].append({"name": name, "type": "any"})
     if schema.row:
@@ -154,30 +169,23 @@ def _field(column: Column) -> dict[str, Any]:
 def of_schema(schema: Schema) -> Codebook:
     """What a schema declares, as a codebook."""
     columns = {column.name: column for column in (schema.target, *schema.columns)}
-    return Codebook(
-        columns,
-        {},
-        target=schema.target.name,
-        client=schema.client,
-        name=schema.name,
-        row=schema.row,
-        person=schema.person,
-        rows_per_person=schema.rows_per_person,
-    )
+    kept = {key: getattr(schema, key) for key in KEPT}
+    return Codebook(columns, {}, target=schema.target.name, client=schema.client, **kept)
 
 
 def whole_schema(book: Codebook, target: str | None, client: str | None) -> Schema:
     """The schema that a codebook declares without the help of any table."""
     target, client = target or book.target, client or book.client
-    left = [name for name in book.left if name not in (client, book.row, book.person)]
+    left = [name for name in book.left if name not in (client, *book.no_features)]
     if left:
         raise SchemaError(f"field {left[0]!r} {book.left[left[0]]}: complete it, or name tables to draft it from")
     if target is None:
         raise SchemaError(f"which column is to be predicted? Give --target, one of {shortened([*book.columns])}")
     if target not in book.columns:
         raise SchemaError(f"target={target!r} is not declared there; {nearest(target, book.columns)}")
-    columns = tuple(column for name, column in book.columns.items() if name not in (target, client))
-    return Schema(book.columns[target], columns, client, book.name, book.row, book.person, book.rows_per_person)
+    apart = (target, client, book.event, *book.labels)
+    columns = tuple(column for name, column in book.columns.items() if name not in apart)
+    return Schema(book.columns[target], columns, client, **book.kept())
 
 
 def read_whole(path: Path) -> Schema:
