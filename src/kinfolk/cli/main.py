@@ -29,6 +29,7 @@ from kinfolk.cli.output import VERSION, Delta, Epsilon, Json, console, emit
 from kinfolk.cli.plan_strength import strength as plan_strength
 from kinfolk.cli.predict import export, predict
 from kinfolk.cli.report import report
+from kinfolk.cli.reproduce import reproduce
 from kinfolk.cli.runs import runs_app
 from kinfolk.cli.train import train
 from kinfolk.cli.tune import tune
@@ -56,6 +57,7 @@ plan_app = typer.Typer(rich_markup_mode="markdown")
 app.add_typer(plan_app, name="plan")
 plan_app.command("strength")(plan_strength)
 app.command()(report)
+app.command()(reproduce)
 app.command("app")(pages)
 app.add_typer(deploy, name="deploy")
 

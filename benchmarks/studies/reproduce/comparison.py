@@ -1,0 +1,166 @@
+"""Methods against each other on one federation: over budgets, over strengths, over rounds. All items that train go
+through these functions, and these through `sweep`."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.studies.reproduce.records import Curves
+from kinfolk.accounting import planning
+from kinfolk.data.federation import Federation
+from kinfolk.engines.loop import Sweep
+from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level, none
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.training.sweep import sweep
+
+
+@dataclass(frozen=True)
+class Method:
+    """An algorithm with options; the best of `strengths` is picked on test data, as the papers do."""
+
+    algorithm: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    strengths: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A federation, and how it is trained on."""
+
+    data: Callable[[int], Federation]
+    """From a seed."""
+    methods: Mapping[str, Method]
+    epsilons: tuple[float, ...]
+    """Infinity: no privacy."""
+    model: ModelChoice = field(default_factory=lambda: ModelChoice("linear"))
+    level: str = "client"
+    delta: float = 1e-3
+    clip: float = 1.0
+    cohort: float | None = None
+    rounds: int = 20
+    batch: int = 32
+    step_size: float = 0.1
+    seeds: int = 3
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of the privacy level."""
+    weights: str = "uniform"
+    """Of clients in a mean: `uniform` or `size`."""
+
+    def privacy(self, epsilon: float, noise_multiplier: float | None = None) -> PrivacyLevel:
+        """The guarantee, or fixed noise."""
+        if math.isinf(epsilon):
+            return replace(none(), cohort=self.cohort)
+        budget: dict[str, Any] = {"delta": self.delta, "clip": self.clip, **self.options}
+        budget |= {"epsilon": epsilon} if noise_multiplier is None else {"noise_multiplier": noise_multiplier}
+        if self.level == "example":
+            return example_level(**budget, allow_large_delta=True)
+        return client_level(**budget, cohort=self.cohort, allow_large_delta=True)
+
+    def figure(self, method: Method, level: PrivacyLevel, data: Sequence[Federation]) -> Sweep:
+        """One program for all strengths and seeds."""
+        options = {"step_size": self.step_size, **method.options}
+        experiment = Experiment(
+            seed=0,
+            seeds=self.seeds,
+            model=self.model,
+            training=Training(batch_size=self.batch, weights=self.weights),
+            privacy=level,
+            phases=(Phase(method.algorithm, self.rounds, options),),
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return sweep(experiment, {"strength": method.strengths} if method.strengths else None, data=list(data))
+
+
+def scores(figure: Sweep, states: Any, outcome: str) -> np.ndarray:
+    """Of every point and seed: pooled squared error of regression, else mean accuracy over clients."""
+    errors = figure.errors(states)["error"]
+    if outcome == "number":
+        return np.asarray(figure.pooled(errors))
+    return 1 - np.asarray(errors).mean(axis=2)
+
+
+def point(x: float, values: np.ndarray) -> tuple[float, float, float]:
+    """Mean and standard error over seeds."""
+    spread = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
+    return (float(x), round(float(values.mean()), 6), round(spread, 6))
+
+
+def compare(setting: Comparison) -> Curves:
+    """Every method against epsilon, at its best strength in hindsight; no privacy is at 100."""
+    data = [setting.data(seed) for seed in range(setting.seeds)]
+    curves: dict[str, list[tuple[float, float, float]]] = {name: [] for name in setting.methods}
+    for epsilon in setting.epsilons:
+        level = setting.privacy(epsilon)
+        for name, method in setting.methods.items():
+            figure = setting.figure(method, level, data)
+            found = scores(figure, figure.rounds(figure.init(range(setting.seeds)), 0, setting.rounds), data[0].outcome)
+            pick = np.argmin if data[0].outcome == "number" else np.argmax
+            curves[name].append(point(NO_PRIVACY if math.isinf(epsilon) else epsilon, found[pick(found.mean(axis=1))]))
+    return curves
+
+
+NO_PRIVACY = 100.0
+"""Where curves over epsilon show training without privacy."""
+
+
+def by_strength(setting: Comparison, swept: Mapping[str, Method]) -> Curves:
+    """Methods of `swept` against their strength, the others as flat lines; the first epsilon, and without privacy."""
+    data = [setting.data(seed) for seed in range(setting.seeds)]
+    curves: dict[str, list[tuple[float, float, float]]] = {}
+    for epsilon in setting.epsilons:
+        level, about = setting.privacy(epsilon), "no privacy" if math.isinf(epsilon) else f"epsilon {epsilon:g}"
+        strengths = next(iter(swept.values())).strengths
+        for name, method in {**setting.methods, **swept}.items():
+            figure = setting.figure(method, level, data)
+            found = scores(figure, figure.rounds(figure.init(range(setting.seeds)), 0, setting.rounds), data[0].outcome)
+            found = found if method.strengths else np.repeat(found, len(strengths), axis=0)
+            curves[f"{name}, {about}"] = [point(s, row) for s, row in zip(strengths, found, strict=True)]
+    return curves
+
+
+def over_rounds(setting: Comparison, noises: Mapping[str, tuple[float, float]], steps: int = 5) -> Curves:
+    """Training loss, test score and epsilon after parts of the rounds, for pairs of noise multiplier and clip norm.
+
+    Curves `NAME: loss`, `NAME: score` and `NAME: epsilon` of the first method.
+    """
+    data = [setting.data(seed) for seed in range(setting.seeds)]
+    method = next(iter(setting.methods.values()))
+    ends = np.unique(np.linspace(0, setting.rounds, steps + 1).astype(int))[1:]
+    clients = len(data[0].ids)
+    curves: dict[str, list[tuple[float, float, float]]] = {}
+    for name, (noise, clip) in noises.items():
+        own = replace(setting, clip=clip)
+        figure = own.figure(method, own.privacy(1.0, noise), data)
+        training = replace(figure, tests=_training_rows(figure))
+        states, begin = figure.init(range(own.seeds)), 0
+        for part in ("loss", "score", "epsilon"):
+            curves[f"{name}: {part}"] = []
+        for end in ends.tolist():
+            states = figure.rounds(states, begin, end)
+            begin = end
+            loss = np.asarray(training.errors(states)["loss"]).mean(axis=2)[0]
+            curves[f"{name}: loss"].append(point(end, loss))
+            curves[f"{name}: score"].append(point(end, scores(figure, states, data[0].outcome)[0]))
+            cohort = setting.cohort or clients
+            spent = planning.plan(
+                "client", units=clients, sample=cohort, uses=end, noise_multiplier=noise, delta=setting.delta
+            )
+            curves[f"{name}: epsilon"].append((float(end), round(spent.epsilon, 4), 0.0))
+    return curves
+
+
+def _training_rows(figure: Sweep) -> Any:
+    """The clients' training rows, in blocks like test rows."""
+    return figure.clients.blocks
+
+
+def softmax_or(model: ModelChoice, cell: bool) -> ModelChoice:
+    """The model; for a cell, where compiling would be all, a linear one."""
+    return ModelChoice("softmax") if cell else model

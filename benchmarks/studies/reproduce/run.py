@@ -1,0 +1,114 @@
+"""Every table and figure of the three papers: run, compared, with a verdict.
+
+    python -m benchmarks.studies.reproduce.run                           # lists them
+    python -m benchmarks.studies.reproduce.run cross-silo/figure-3b [--quick]
+    python -m benchmarks.studies.reproduce.run --all --quick
+    python -m benchmarks.studies.reproduce.run --pages                   # from what was measured before
+
+`kinfolk reproduce` is the same. What is measured goes to results/ here, pages to docs/results/papers. KINFOLK_DATA
+names the data's directory; what cannot be had runs on a stand-in, and says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from benchmarks.studies.reproduce import cross_silo, model_protected, pmtl
+from benchmarks.studies.reproduce.page import index, of_record, page, picture, sentence
+from benchmarks.studies.reproduce.records import Item, Size, verdict
+
+RESULTS = Path(__file__).parent / "results"
+PAGES = Path(__file__).parents[3] / "docs" / "results" / "papers"
+
+
+def items() -> dict[str, Item]:
+    """All of them by name."""
+    found = [*pmtl.items(), *model_protected.items(), *cross_silo.items()]
+    return {item.name: item for item in found}
+
+
+def measure(item: Item, size: Size) -> dict[str, Any]:
+    """Runs one, and says what was found."""
+    if item.measure is None:
+        raise SystemExit(f"{item.name} has nothing to measure: {item.shows}")
+    began = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        measured = item.measure(size)
+    about = {"item": item.name, "size": size, "seconds": round(time.process_time() - began, 1)}
+    device = jax.devices()[0].device_kind
+    record = {**about, "device": "two CPU cores" if device == "cpu" else device, **asdict(measured)}
+    return record if size == "cell" else record | {"verdict": verdict(item, measured)}
+
+
+def stored() -> dict[str, dict[str, Any]]:
+    """What was measured before, by item."""
+    found = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
+    return {record["item"]: record for record in found}
+
+
+def write_pages(known: dict[str, Item]) -> None:
+    """All pages, from what was measured before."""
+    PAGES.mkdir(parents=True, exist_ok=True)
+    records = stored()
+    for name, item in known.items():
+        place = PAGES / name.replace("/", "-")
+        place.with_suffix(".md").write_text(page(item, records.get(name)))
+        if name in records:
+            place.with_suffix(".svg").write_text(picture(item, of_record(records[name])))
+    (PAGES / "index.md").write_text(index(list(known.values()), records))
+
+
+def listing(known: dict[str, Item]) -> list[tuple[str, str, str]]:
+    """Name, title and verdict of each."""
+    records = stored()
+    found = {name: of_record(record) for name, record in records.items()}
+    return [(name, item.title, verdict(item, found.get(name))) for name, item in known.items()]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="as listed; a paper's name for all of its items")
+    parser.add_argument("--all", action="store_true", help="all of them")
+    parser.add_argument("--missing", action="store_true", help="those that were not run yet")
+    parser.add_argument("--quick", action="store_true", help="at most a minute or two each")
+    parser.add_argument("--cell", action="store_true", help="seconds each: shows that it runs, and is not kept")
+    parser.add_argument("--pages", action="store_true", help="write the pages from what was measured before")
+    args = parser.parse_args(arguments)
+    known = items()
+    unknown = [name for name in args.names if not any(key == name or key.split("/")[0] == name for key in known)]
+    if unknown:
+        parser.error(f"{unknown[0]!r} is none of the items: run without a name to list them")
+    runs = [item for name, item in known.items() if item.measure and (args.all or chosen(name, args.names))]
+    if args.missing:
+        runs = [item for item in known.values() if item.measure and item.name not in stored()]
+    if not runs and not args.pages:
+        for name, title, found in listing(known):
+            print(f"{name:28s} {found:20s} {title}")
+    size: Size = "cell" if args.cell else "quick" if args.quick else "full"
+    for item in runs:
+        record = measure(item, size)
+        told = "ran" if size == "cell" else f"{record['verdict']}. {sentence(item, of_record(record))}"
+        print(f"{item.name} ({record['seconds']:.0f} CPU s): {told}", flush=True)
+        if not args.cell:
+            RESULTS.mkdir(exist_ok=True)
+            (RESULTS / f"{item.name.replace('/', '-')}.json").write_text(json.dumps(record, indent=1) + "\n")
+    if args.pages or (runs and not args.cell):
+        write_pages(known)
+
+
+def chosen(name: str, names: list[str]) -> bool:
+    """Whether an item was asked for, by its name or its paper's."""
+    return name in names or name.split("/")[0] in names
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Every table and figure of the papers: listed, run in a small cell, judged by what was measured alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.studies.reproduce import run as study
+from benchmarks.studies.reproduce.page import index, of_record, page, picture, sentence
+from benchmarks.studies.reproduce.records import VERDICTS, Claim, Item, Measured, Printed, verdict
+from tests.papers.loading import need
+
+KNOWN = study.items()
+NEEDS = {
+    "FEMNIST": "femnist.npz",
+    "School": "school.npz",
+    "Vehicle": "vehicle_ditto_train.npz",
+    "MNIST": "mnist.npz",
+    "CIFAR": "mnist.npz",
+    "plain client-level": "femnist.npz",
+}
+CURVES = {"ours": [(1.0, 0.5, 0.01), (2.0, 0.7, 0.01)]}
+RIGHT = Printed("ours", 0.71, "ours", 2.0, 0.02)
+FOUND = Measured(CURVES, "some data", 2, "epsilon 1")
+
+
+def item(claim: bool, printed: tuple[Printed, ...] = ()) -> Item:
+    return Item("pmtl/figure-0", "t", "s", (Claim("c", lambda _: claim),), lambda size: FOUND, printed)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("made", "measured", "expected"),
+    [
+        (item(True, (RIGHT,)), FOUND, "holds"),
+        (item(True), FOUND, "holds in shape"),
+        (item(True, (replace(RIGHT, value=0.8),)), FOUND, "holds in shape"),
+        (item(True, (RIGHT, replace(RIGHT, x=9.0))), FOUND, "holds in shape"),
+        (item(False, (RIGHT,)), FOUND, "does not hold"),
+        (item(True, (RIGHT,)), replace(FOUND, stand_in=True), "cannot be had here"),
+        (item(True), None, "not run yet"),
+        (Item("pmtl/figure-0", "t", "s"), None, "nothing to measure"),
+    ],
+)
+def test_a_verdict_follows_from_claims_numbers_and_data(made: Item, measured: Measured | None, expected: str) -> None:
+    assert expected in VERDICTS
+    assert verdict(made, measured) == expected
+
+
+def expected_names() -> set[str]:
+    panels: Mapping[str, list[str]] = {
+        "pmtl": [
+            *["1", "2a", "2b", "2c", "3a", "3b", "3c", "4", "5", "6", "7a", "7b", "7c", "8"],
+            "table-1",
+            "table-2",
+            "table-3",
+        ],
+        "model-protected": [*["1", "2", "3", "4a", "4b", "5", "6a", "6b", "7", "8a", "8b"], "table-1", "table-2"],
+        "cross-silo": ["1", "2", "3a", "3b", "3c", "3d", "4", "5", "6a", "6b", "6c", "6d", "7a", "7b", "7c"],
+    }
+    return {
+        f"{paper}/{name if name.startswith('table') else f'figure-{name}'}"
+        for paper, own in panels.items()
+        for name in own
+    }
+
+
+@pytest.mark.fast
+def test_every_table_and_figure_is_listed() -> None:
+    assert set(KNOWN) == expected_names()
+
+
+def test_what_is_stored_gives_the_stored_verdict_and_the_pages() -> None:
+    records = study.stored()
+    assert set(records) <= set(KNOWN)
+    for name, record in records.items():
+        measured = of_record(record)
+        assert record["size"] in ("quick", "full")
+        assert verdict(KNOWN[name], measured) == record["verdict"], name
+        assert (study.PAGES / f"{name.replace('/', '-')}.md").read_text() == page(KNOWN[name], record), name
+        assert picture(KNOWN[name], measured).startswith("<svg")
+        assert sentence(KNOWN[name], measured)
+    assert (study.PAGES / "index.md").read_text() == index(list(KNOWN.values()), records)
+    unrun = [name for name, made in KNOWN.items() if made.measure and name not in records]
+    assert unrun == [], f"not run yet: {unrun}"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [name for name, made in KNOWN.items() if made.measure])
+def test_a_small_cell_of_every_item_runs(name: str) -> None:
+    for word, file in NEEDS.items():
+        if word in KNOWN[name].title:
+            need(file)
+    record = study.measure(KNOWN[name], "cell")
+    assert record["curves"]
+    assert all(len(points[0]) == 3 for points in record["curves"].values())
+
+
+@pytest.mark.fast
+def test_the_command_lists_them_in_a_checkout_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Any
+) -> None:
+    monkeypatch.chdir(Path(study.__file__).parents[3])
+    code, out, err = command("reproduce", "--json")
+    assert code == 0, err
+    assert '"cross-silo/figure-3b"' in out
+    monkeypatch.chdir(tmp_path)
+    code, _, err = command("reproduce")
+    assert code == 1
+    assert "come with the repository" in " ".join(err.split())
