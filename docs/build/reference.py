@@ -44,6 +44,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "data.target": (),
         "data.sparse": ("from_sparse",),
         "data.registry": ("register_dataset", "load_data"),
+        "data.partition": (),
         "data.choice": (),
         "models": (),
         "outcomes": (),

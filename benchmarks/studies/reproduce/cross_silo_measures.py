@@ -52,8 +52,8 @@ def methods(rounds: int, strengths: tuple[float, ...], clusters: int = 0) -> dic
 STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0)
 SCHOOL = Comparison(
     data=lambda seed: school(scaling="as_published", seed=seed),
-    methods={**methods(201, STRENGTHS), MOCHA: Method("mocha", {}, (0.1, 0.3, 1.0))},
-    epsilons=(1.5, 3.0, 6.0),
+    methods={**methods(201, (0.3, 1.0, 3.0)), DITTO: Method("ditto", {}, (1.0,)), MOCHA: Method("mocha", {}, (0.3,))},
+    epsilons=(1.5, 6.0),
     level="example",
     rounds=201,
     step_size=0.01,
@@ -61,50 +61,50 @@ SCHOOL = Comparison(
 )
 VEHICLE = Comparison(
     data=lambda seed: vehicle(seed=seed),
-    methods=methods(60, STRENGTHS),
+    methods=methods(30, (0.3, 1.0, 3.0, 10.0)),
     epsilons=(0.5, 2.0, 8.0, math.inf),
     model=ModelChoice("logistic"),
     level="example",
     delta=1e-7,
-    rounds=60,
+    rounds=30,
     batch=64,
     step_size=0.1,
-    seeds=5,
+    seeds=3,
 )
 GLEAM = replace(
-    VEHICLE, data=like_gleam, epsilons=(0.5, 1.5, 4.0, math.inf), rounds=30, methods=methods(30, STRENGTHS), seeds=3
+    VEHICLE, data=like_gleam, epsilons=(0.5, 1.5, 4.0, math.inf), rounds=15, methods=methods(15, (1.0, 10.0)), seeds=2
 )
 MNIST = Comparison(
-    data=lambda seed: rotated_mnist(silos=8, train_rows=300, test_rows=200, seed=seed),
-    methods=methods(20, (1.0,), clusters=4),
+    data=lambda seed: rotated_mnist(silos=8, train_rows=150, test_rows=200, seed=seed),
+    methods={n: m for n, m in methods(15, (1.0,), clusters=4).items() if n not in (TUNE, DITTO)},
     epsilons=(8.0,),
     model=ModelChoice("cnn", (8, 16)),
     level="example",
     delta=1e-4,
-    rounds=20,
+    rounds=15,
     batch=50,
     seeds=2,
     options={"choice_epsilon": 0.03, "choice_score": "error"},
 )
 CIFAR = Comparison(
     data=lambda seed: few_cifar(seed),
-    methods={name: method for name, method in methods(15, (1.0, 10.0)).items() if name in (LOCAL, FEDAVG, MEAN)},
-    epsilons=(4.0, 16.0, math.inf),
+    methods={name: method for name, method in methods(10, (1.0, 10.0)).items() if name in (LOCAL, FEDAVG, MEAN)},
+    epsilons=(8.0, math.inf),
     model=ModelChoice("cnn", (8, 16)),
     level="example",
     delta=1e-4,
-    rounds=15,
+    rounds=10,
     batch=50,
-    seeds=1,
+    seeds=2,
 )
 
 
 def few_cifar(seed: int) -> Federation:
-    """Ten silos of five classes, 300 images for training in each."""
-    whole = cifar10(silos=10, classes=5, seed=seed)
+    """Six silos of five classes, 150 images for training in each."""
+    whole = cifar10(silos=6, classes=5)
     cut = [
         replace(part, x=part.x[:, :n], y=part.y[:, :n], sizes=np.minimum(part.sizes, n))
-        for part, n in ((whole.train, 300), (whole.test, 200))
+        for part, n in ((whole.train, 150), (whole.test, 200))
     ]
     return replace(whole, train=cut[0], test=cut[1])
 
@@ -134,8 +134,9 @@ def budget(setting: Comparison) -> str:
 
 def figure_3(setting: Comparison, words: str, size: Size, *, stand_in: bool = False) -> Measured:
     if size == "full" and setting is SCHOOL:
-        setting = replace(setting, epsilons=(1.0, 1.5, 3.0, 6.0, 12.0), seeds=5)
-    setting = small(setting, size)
+        every = {**methods(201, STRENGTHS), MOCHA: Method("mocha", {}, (0.1, 0.3, 1.0))}
+        setting = replace(setting, methods=every, epsilons=(1.0, 1.5, 3.0, 6.0, 12.0), seeds=5)
+    setting = small(setting, "cell" if stand_in and size == "quick" else size)
     return Measured(compare(setting), words, setting.seeds, budget(setting), stand_in)
 
 
@@ -144,7 +145,7 @@ def cifar(size: Size) -> Measured:
     if kept(SOURCE) is None:
         made = small(replace(MNIST, methods=CIFAR.methods, epsilons=(8.0,)), size)
         return Measured(compare(made), "rotated MNIST as a stand-in for CIFAR-10", made.seeds, budget(made), True)
-    words = "CIFAR-10: 10 silos of 5 classes, 300 images for training in each, a small CNN"
+    words = "CIFAR-10: 6 silos of 5 classes, 150 images for training in each, a small CNN"
     return figure_3(CIFAR, words, size)
 
 
@@ -184,7 +185,7 @@ def figure_4(size: Size) -> Measured:
 
 def figure_5(size: Size) -> Measured:
     """MR-MTL and Ditto over the strength, with and without privacy."""
-    strengths = (0.1, 1.0) if size == "cell" else (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+    strengths = (0.1, 1.0) if size == "cell" else (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
     swept = {MEAN: Method("mean_regularized", {}, strengths), DITTO: Method("ditto", {}, strengths)}
     ends = {name: VEHICLE.methods[name] for name in (LOCAL, FEDAVG)}
     setting = replace(VEHICLE, methods=ends, epsilons=(2.0, math.inf))
@@ -198,9 +199,9 @@ MASKS = {"a": 0, "b": 49, "c": 98, "d": 147}
 
 
 def figure_6(masks: int, size: Size) -> Measured:
-    data = partial(rotated_mnist, masks=masks, silos=8, train_rows=300, test_rows=200)
+    data = partial(rotated_mnist, masks=masks, silos=8, train_rows=150, test_rows=200)
     setting = small(replace(MNIST, data=_seeded(data)), size)
-    words = f"MNIST: 8 silos of 300 images, 4 rotations, {masks} of 196 patches white, a small CNN"
+    words = f"MNIST: 8 silos of 150 images, 4 rotations, {masks} of 196 patches white, a small CNN"
     return Measured(compare(setting), words, setting.seeds, budget(setting))
 
 

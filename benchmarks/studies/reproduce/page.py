@@ -1,7 +1,8 @@
-"""The pages: one for every table and figure, and an index."""
+"""The pages: one for every paper, with a section for every table and figure, and an index."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from benchmarks.studies.reproduce.records import PAPERS, Item, Measured, comparisons, verdict
@@ -45,24 +46,25 @@ def picture(item: Item, measured: Measured) -> str:
     )
 
 
-def page(item: Item, record: dict[str, Any] | None) -> str:
-    """A page in Markdown."""
+def page(paper: str, items: Iterable[Item], records: Mapping[str, dict[str, Any]]) -> str:
+    """A paper's page in Markdown."""
+    head = f"# {paper}: item by item\n\n{PAPERS[paper]}. What verdicts mean is said in the [index](index.md).\n"
+    return "\n".join([head, *(section(item, records.get(item.name)) for item in items if item.paper == paper)])
+
+
+def section(item: Item, record: dict[str, Any] | None) -> str:
+    """A table's or figure's part of the page."""
     measured = None if record is None else of_record(record)
-    lines = [
-        f"# {item.name}: {item.title}",
-        "",
-        f"**Verdict: {verdict(item, measured)}.** {sentence(item, measured)}",
-        "",
-    ]
-    lines += [f"The paper: {PAPERS[item.paper]}. {item.shows}", ""]
+    lines = [f"## {item.name}: {item.title} {{#{item.anchor}}}", ""]
+    lines += [f"**Verdict: {verdict(item, measured)}.** {sentence(item, measured)}", ""]
     if measured is None or record is None:
         return "\n".join(lines)
-    lines += [f"![{item.title}]({item.name.replace('/', '-')}.svg)", "", *claims(item, measured)]
-    lines += [item.read, "", *beside(item, measured), *table(item, measured)]
+    lines += [f"The paper: {item.shows}", "", f"![{item.title}]({item.paper}-{item.anchor}.svg)", ""]
+    lines += [*claims(item, measured), item.read, "", *beside(item, measured), *table(item, measured)]
     lines += [
         f"Data: {measured.data}. Seeds or repetitions: {measured.seeds}. Setting: {measured.budget}.",
         f"{measured.took or took(record)} {measured.note}".rstrip(),
-        f"Strengths are the best of a grid on test data, as in the papers. Again: `kinfolk reproduce {item.name}`.",
+        f"Again: `kinfolk reproduce {item.name}`.",
         "",
     ]
     return "\n".join(lines)
@@ -111,7 +113,7 @@ INDEX = """# Every table and figure of the papers
 a checkout of the repository. A verdict follows from what was measured: *holds* (the paper's statements, and its printed
 numbers within the tolerance), *holds in shape* (its statements, where numbers cannot be read from the text or come from
 other samples), *does not hold*, or *cannot be had here* (the data: a made stand-in runs the code, and says nothing).
-Where epsilon is 100, that is training without privacy.
+Where epsilon is 100, that is training without privacy. Strengths are the best of a grid on test data, as in the papers.
 """
 
 
@@ -124,7 +126,7 @@ def index(items: list[Item], records: dict[str, dict[str, Any]]) -> str:
             if item.paper == paper:
                 record = records.get(item.name)
                 measured = None if record is None else of_record(record)
-                link = f"[{item.name.split('/')[1]}]({item.name.replace('/', '-')}.md)"
+                link = f"[{item.anchor}]({paper}.md#{item.anchor})"
                 lines.append(f"| {link} | {item.title} | {verdict(item, measured)} | {sentence(item, measured)} |")
         lines.append("")
     return "\n".join(lines)

@@ -85,6 +85,11 @@ class Item:
     def paper(self) -> str:
         return self.name.split("/")[0]
 
+    @property
+    def anchor(self) -> str:
+        """`figure-3b`."""
+        return self.name.split("/")[1]
+
 
 def at(curves: Curves, name: str, x: float) -> float:
     """The mean of a curve at a point."""

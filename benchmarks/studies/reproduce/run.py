@@ -23,7 +23,7 @@ import jax
 
 from benchmarks.studies.reproduce import cross_silo, model_protected, pmtl
 from benchmarks.studies.reproduce.page import index, of_record, page, picture, sentence
-from benchmarks.studies.reproduce.records import Item, Size, verdict
+from benchmarks.studies.reproduce.records import PAPERS, Item, Size, verdict
 
 RESULTS = Path(__file__).parent / "results"
 PAGES = Path(__file__).parents[3] / "docs" / "results" / "papers"
@@ -59,11 +59,10 @@ def write_pages(known: dict[str, Item]) -> None:
     """All pages, from what was measured before."""
     PAGES.mkdir(parents=True, exist_ok=True)
     records = stored()
-    for name, item in known.items():
-        place = PAGES / name.replace("/", "-")
-        place.with_suffix(".md").write_text(page(item, records.get(name)))
-        if name in records:
-            place.with_suffix(".svg").write_text(picture(item, of_record(records[name])))
+    for paper in PAPERS:
+        (PAGES / f"{paper}.md").write_text(page(paper, known.values(), records))
+    for name, record in records.items():
+        (PAGES / f"{name.replace('/', '-')}.svg").write_text(picture(known[name], of_record(record)))
     (PAGES / "index.md").write_text(index(list(known.values()), records))
 
 
