@@ -17,6 +17,7 @@ from jax import Array
 
 from kinfolk import models, trees
 from kinfolk.algorithms.covariance_regularized import CovarianceRegularized
+from kinfolk.algorithms.schedules import Schedule
 from kinfolk.algorithms.shrinkage import momentum, shrink_whole
 from kinfolk.privacy.levels import Level
 from kinfolk.training.build import as_array
@@ -126,6 +127,14 @@ def test_the_last_release_is_used() -> None:
     np.testing.assert_allclose(found, np.asarray(after["shrunk"])[:, :, 0], atol=1e-5)
     assert np.abs(np.asarray(found) - np.asarray(personal["model"])[:, :, 0]).max() > 1e-3
     assert np.isfinite(np.asarray(shared["moment"])).all()
+
+
+def test_step_sizes_may_fall() -> None:
+    """The step that was taken is the one that the proximal step belongs to: the same optimum."""
+    x, y = rows(odd=False)
+    algorithm = as_array(CovarianceRegularized(1.0, Schedule(0.2, factor=0.5, every=100)))
+    fixed, falling = (trained(a, x, y, 400)[2] for a in (as_array(CovarianceRegularized(1.0, 0.2)), algorithm))
+    np.testing.assert_allclose(falling, fixed, atol=5e-3)
 
 
 @pytest.mark.parametrize("exact", [False, True])

@@ -240,16 +240,23 @@ def test_overlapping_groups_minimise_what_the_docstring_says(signs: list[list[in
 
 
 @pytest.mark.slow
-def test_mocha_rests_where_its_objective_has_no_slope() -> None:
+@pytest.mark.parametrize("pull", ["step", "round"])
+def test_mocha_rests_where_its_docstring_says(pull: str) -> None:
+    """In every step: where the objective has no slope. Once a round: where a round by its formula changes nothing."""
     strengths = (0.3, 1.0)
-    found, _ = at_rest(build("mocha", pull="step"), strengths, (1, 20), rounds=200)
+    found, _ = at_rest(build("mocha", pull=pull), strengths, rounds=200)
     bends, minima = losses(4)
     for number, strength in enumerate(strengths):
-        for place in range(2):
-            own = found[number, place]
+        for steps, own in zip(STEPS, found[number], strict=True):
             relations = np.asarray(relation_precision(jnp.asarray(own, jnp.float32), 1.0), float)
-            slopes = np.einsum("kij,kj->ki", bends, own - minima)
-            np.testing.assert_allclose(slopes + strength * relations @ own, 0, atol=2e-3)
+            if pull == "step":
+                left = np.einsum("kij,kj->ki", bends, own - minima) + strength * relations @ own
+            else:
+                strong = np.diag(relations)[:, None]
+                centres = own - relations @ own / strong
+                start = centres + (own - centres) / (1 + STEP * strength * strong) ** steps
+                left = minima + np.einsum("kij,kj->ki", left_after(bends, steps), start - minima) - own
+            np.testing.assert_allclose(left, 0, atol=2e-3)
 
 
 PULLING = [name for name, entry in REGISTRY.items() if "pull" in entry.options()]

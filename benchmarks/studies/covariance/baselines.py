@@ -1,7 +1,8 @@
 """What covariance sharing is compared with: least squares for all clients at once, `x` (clients, rows, features).
 
-Nothing here goes through the gates. The private ones are example-level methods, written from their descriptions (the
-original texts were not at hand): each function says what it assumes.
+Nothing here goes through the gates. The private ones are example-level methods, as Liang et al. describe and run them:
+with noise on what a fit returns, scaled to the largest slope of the loss on the data, an estimate that they call too
+small, which is in these methods' favour. (The texts of Gupta et al. and of Pathak et al. themselves were not read.)
 """
 
 from __future__ import annotations
@@ -74,11 +75,11 @@ def proximal(x: Array, y: Array, shrunk: Callable[[Array, Array], Array], streng
 def relationship(
     key: Array, x: Array, y: Array, strength: Value, ridge: Value, noise: Value = 0.0, rounds: int = 3
 ) -> Array:
-    """Task-relationship learning (MTRL), or DP-MTRL with `noise`, the standard deviation on every model's entries.
+    """Task-relationship learning (MTRL), or DP-MTRL with `noise`, a multiplier of what one example can change.
 
     Alternates the exact least-squares fit of all models under the penalty `strength tr(W Omega^-1 W^T) + ridge |W|^2`,
-    noise on the models, and Omega = (W W^T)^(1/2) / trace, W (clients, features). Assumed of DP-MTRL: noise is added to
-    every model in every alternation, to protect one example of one client (see `output_noise`).
+    noise on the models, and Omega = (W W^T)^(1/2) / trace, W (clients, features). Noise is added to every model in
+    every alternation. The first one has Omega = 1 and is ridge regression.
     """
     clients, size = x.shape[0], x.shape[2]
     grams, sides = jnp.einsum("mnd,mne->mde", x, x), jnp.einsum("mnd,mn->md", x, y)
@@ -92,37 +93,42 @@ def relationship(
         scale = (jnp.trace(grams, axis1=1, axis2=2) / size + ridge + strength * jnp.diag(precision))[:, None]
         return jax.scipy.sparse.linalg.cg(apply, sides, tol=1e-6, maxiter=200, M=lambda models: models / scale)[0]
 
-    def turn(precision: Array, key: Array) -> tuple[Array, Array]:
+    def turn(state: tuple[Array, Array], key: Array) -> tuple[tuple[Array, Array], Array]:
+        precision, smallest = state
         models = fit(precision)
-        models = models + noise * jax.random.normal(key, models.shape)
+        changed = output_sensitivity(slopes(x, y, models), ridge + strength * smallest)
+        models = models + noise * changed[:, None] * jax.random.normal(key, models.shape)
         left, values, _ = jnp.linalg.svd(models, full_matrices=False)
         share = values / jnp.maximum(values.sum(), 1e-12) + 1e-3 / clients
         rest = clients / 1e-3
         precision = rest * (jnp.eye(clients) - left @ left.T) + (left / share[None, :]) @ left.T
-        return precision / (jnp.trace(precision) / clients), models
+        mean = jnp.trace(precision) / clients
+        return (precision / mean, 1 / (share.max() * mean)), models
 
-    _, found = jax.lax.scan(turn, jnp.eye(clients, dtype=jnp.float32), jax.random.split(key, rounds))
+    start = jnp.eye(clients, dtype=jnp.float32), jnp.float32(1)
+    _, found = jax.lax.scan(turn, start, jax.random.split(key, rounds))
     return found[-1]
 
 
 def averaged(key: Array, x: Array, y: Array, ridge: Value, noise: Value = 0.0) -> Array:
-    """DP-AGGR: the mean of models that were trained alone, plus `noise`, for everybody.
+    """DP-AGGR: the mean of models that were trained alone, for all; `noise` multiplies what an example can change.
 
-    Assumed: one release of the mean, protecting one example of one client (see `averaged_sensitivity`).
+    That is what it changes of one model, divided by the number of clients.
     """
-    mean = ridge_alone(x, y, ridge).mean(axis=0)
-    return jnp.broadcast_to(mean + noise * jax.random.normal(key, mean.shape), (x.shape[0], x.shape[2]))
+    models = ridge_alone(x, y, ridge)
+    changed = output_sensitivity(slopes(x, y, models).max(), ridge) / x.shape[0]
+    mean = models.mean(axis=0)
+    return jnp.broadcast_to(mean + noise * changed * jax.random.normal(key, mean.shape), models.shape)
 
 
-def output_sensitivity(rows: int, ridge: float, lipschitz: float = 1.0) -> float:
-    """L2 sensitivity of a regularised fit to one example: 2 L / (n reg), for rows of norm 1 and an L-Lipschitz loss.
+def slopes(x: Array, y: Array, models: Array) -> Array:
+    """The largest slope of the squared error / 2 in any of a client's rows, which have norm 1: its largest residual."""
+    return jnp.abs(jnp.einsum("mnd,md->mn", x, models) - y).max(axis=1)
 
-    `ridge` is the penalty beside a *mean* loss. The squared error is L-Lipschitz only where |w x - y| <= L: L = 1 with
-    targets and predictions in [-1/2, 1/2], to which predictions would have to be cut.
+
+def output_sensitivity(slope: Value, convexity: Value) -> Array:
+    """How far replacing one example moves a fit: twice its slope over the penalty's strong convexity.
+
+    The penalty stands beside a *summed* loss (beside a mean loss over n rows it would be n times smaller).
     """
-    return 2 * lipschitz / (rows * ridge)
-
-
-def averaged_sensitivity(rows: int, clients: int, ridge: float, lipschitz: float = 1.0) -> float:
-    """Of the mean of all clients' fits, the smallest client having `rows` examples: one fit's, divided by clients."""
-    return output_sensitivity(rows, ridge, lipschitz) / clients
+    return 2 * jnp.asarray(slope) / convexity

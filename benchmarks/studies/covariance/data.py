@@ -26,8 +26,13 @@ def delta_for(clients: int) -> float:
     return 1 / (clients * np.log(clients))
 
 
-def synthetic(pattern: str, repetitions: int, seed: int = 0, clients: int = 320, rest: float = 0.0) -> Repetitions:
-    found = [synthetic_tasks(pattern, seed + number, clients=clients, rest=rest) for number in range(repetitions)]
+def synthetic(
+    pattern: str, repetitions: int, seed: int = 0, clients: int = 320, rest: float = 0.0, printed: bool = False
+) -> Repetitions:
+    found = [
+        synthetic_tasks(pattern, seed + number, clients=clients, rest=rest, printed=printed)
+        for number in range(repetitions)
+    ]
     x, y, tx, ty = (jnp.asarray(np.stack([getattr(t, name) for t in found])) for name in ("x", "y", "test_x", "test_y"))
     return Repetitions(x, y, jnp.ones(y.shape, bool), tx, ty, jnp.ones(ty.shape, bool))
 

@@ -67,7 +67,7 @@ def privacy(repetitions: int) -> dict[str, Any]:
             trial,
             pattern,
             RIDGE,
-            (30, 30),
+            30,
             base=lambda ridge, pattern=pattern: iterative(pattern),
             setting=setting,
         )
@@ -87,13 +87,12 @@ def compare(
     trial: Repetitions,
     pattern: str,
     ridge: float,
-    sides: tuple[int, int],
+    rows: int,
     *,
     base: Callable[[float], Iterative],
     setting: Callable[[float], dict[str, float]],
 ) -> dict[str, list[float]]:
     """Mean errors of all methods over EPSILONS; those without privacy are flat."""
-    least, most = sides
     delta, curves = delta_for(data.clients), {}
 
     def flat(name: str, fit: methods.Fit) -> None:
@@ -103,16 +102,11 @@ def compare(
     flat("single-task l1", methods.fit_lasso(methods.search(trial, methods.fit_lasso, (0.01, 0.03, 0.1))))
     shared = methods.fit_trace if pattern == "low_rank" else methods.fit_groups
     flat("non-private proximal", shared(methods.search(trial.only(2), shared, (0.3, 1.0, 3.0))))
-    strength = methods.search(trial.only(2), methods.fit_relationship, (0.001, 0.01, 0.1))
-    flat("MTRL (non-private)", methods.fit_relationship(strength))
+    flat("MTRL (non-private)", methods.shared_relationship(trial.only(2)))
     private: dict[str, Callable[[float], methods.Fit]] = {
         "one-shot": lambda e: methods.fit_one_shot(e, delta, ridge, pattern),
-        "DP-MTRL, group privacy": lambda e: methods.fit_relationship(
-            strength, methods.relationship_noise(e, delta, most, ridge)
-        ),
-        "DP-AGGR, group privacy": lambda e: methods.fit_averaged(
-            ridge, methods.averaged_noise(e, delta, least, most, data.clients, ridge)
-        ),
+        "DP-MTRL, group privacy": lambda e: methods.private_relationship(trial.only(2), e, delta, rows),
+        "DP-AGGR, group privacy": lambda e: methods.private_averaged(trial.only(2), e, delta, rows),
     }
     if pattern == "group_sparse":
         private["one-shot, Laplace"] = lambda e: methods.fit_one_shot(e, delta, ridge, pattern, True)
@@ -164,8 +158,8 @@ def school_part(repetitions: int) -> dict[str, Any]:
         def setting(epsilon: float, trial: Repetitions = trial, base: Iterative = base, ridge: float = ridge) -> Any:
             return methods.search_iterative(trial, base, epsilon, delta_for(139), ridge, (1, 3))
 
-        sides = int(sizes.min()), int(sizes.max())
-        curves = compare(data, trial, "low_rank", ridge, sides, base=lambda _, base=base: base, setting=setting)
+        most = int(sizes.max())
+        curves = compare(data, trial, "low_rank", ridge, most, base=lambda _, base=base: base, setting=setting)
         result[f"{fraction:.0%}"] = {"ridge": ridge, "curves": curves}
         draw(
             f"covariance_school_{fraction * 100:.0f}",

@@ -41,6 +41,11 @@ class Repetitions:
     def keys(self, seed: int) -> Array:
         return jax.random.split(jax.random.key(seed), self.x.shape[0])
 
+    def less(self, middle: float) -> Repetitions:
+        """The same with this much taken from every target."""
+        y, test_y = (jnp.where(mask, y - middle, 0) for y, mask in ((self.y, self.mask), (self.test_y, self.test_mask)))
+        return replace(self, y=y, test_y=test_y)
+
     def only(self, count: int) -> Repetitions:
         """The first few repetitions."""
         return Repetitions(*(getattr(self, name)[:count] for name in self.__dataclass_fields__))
@@ -55,14 +60,14 @@ def error(models: Array, x: Array, y: Array, mask: Array) -> Array:
 
 
 _iterative = jax.jit(Iterative.run)
-_ridge, _lasso, _trace, _groups, _relationship, _averaged = (
+_relationship = jax.jit(baselines.relationship, static_argnames="rounds")
+_ridge, _lasso, _trace, _groups, _averaged = (
     jax.jit(function)
     for function in (
         baselines.ridge_alone,
         baselines.lasso_alone,
         baselines.trace_norm,
         baselines.group_lasso,
-        baselines.relationship,
         baselines.averaged,
     )
 )
@@ -173,7 +178,7 @@ def search_iterative(
     return best[1]
 
 
-def search(data: Repetitions, make: Callable[[float], Fit], grid: Sequence[float]) -> float:
+def search(data: Repetitions, make: Callable[[Any], Fit], grid: Sequence[Any]) -> Any:
     """The setting with the smallest mean error on repetitions that are used for nothing else."""
     found = [errors(data, make(value), 77).mean() for value in grid]
     return grid[int(np.nanargmin(found))]
@@ -191,22 +196,41 @@ def fit_groups(strength: float) -> Fit:
     return lambda key, x, y, mask: _groups(x, y, strength)
 
 
-def fit_relationship(strength: float, noise: float = 0.0) -> Fit:
-    return lambda key, x, y, mask: _relationship(key, x, y, strength, 1e-3, noise)
+def fit_relationship(strength: float, ridge: float = 1e-3, noise: float = 0.0, rounds: int = 3) -> Fit:
+    return lambda key, x, y, mask: _relationship(key, x, y, strength, ridge, noise, rounds=rounds)
 
 
 def fit_averaged(ridge: float, noise: float = 0.0) -> Fit:
     return lambda key, x, y, mask: _averaged(key, x, y, ridge, noise)
 
 
-def relationship_noise(epsilon: float, delta: float, rows: int, ridge: float, rounds: int = 3) -> float:
-    """DP-MTRL's noise, protecting a whole client of `rows` examples by group privacy; ridge beside a summed loss."""
-    return baselines.output_sensitivity(rows, ridge / rows) * group_privacy.noise_for_client(
-        epsilon, delta, rounds, rows
-    )
+RIDGES = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6)
+"""From which DP-MTRL and DP-AGGR choose: a strong one makes small models, and needs little noise."""
 
 
-def averaged_noise(epsilon: float, delta: float, least: int, most: int, clients: int, ridge: float) -> float:
-    """DP-AGGR's noise likewise: calibrated to the smallest client, for a client as large as the largest."""
-    sensitivity = baselines.averaged_sensitivity(least, clients, ridge / least)
-    return sensitivity * group_privacy.noise_for_client(epsilon, delta, 1, most)
+def shared_relationship(trial: Repetitions) -> Fit:
+    """MTRL without privacy, with the best ridge and strength on other data."""
+    grid = list(itertools.product((0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0), (0.001, 0.01, 0.1, 1.0)))
+    ridge, strength = search(trial, lambda pair: fit_relationship(pair[1], pair[0]), grid)
+    return fit_relationship(strength, ridge)
+
+
+def private_relationship(trial: Repetitions, epsilon: float, delta: float, rows: int) -> Fit:
+    """DP-MTRL that protects a whole client of at most `rows` examples, with the best of its settings on other data.
+
+    Searched like our own methods' settings: ridge, strength of the relations, and alternations.
+    """
+
+    def make(setting: tuple[float, float, int]) -> Fit:
+        ridge, strength, rounds = setting
+        noise = group_privacy.noise_for_client(epsilon, delta, rounds, rows)
+        return fit_relationship(strength, ridge, noise, rounds)
+
+    once = [(ridge, 0.0, 1) for ridge in RIDGES]  # in the first alternation strength is ridge
+    return make(search(trial, make, [*once, *((ridge, ridge, 2) for ridge in RIDGES)]))
+
+
+def private_averaged(trial: Repetitions, epsilon: float, delta: float, rows: int) -> Fit:
+    """DP-AGGR that protects a whole client of at most `rows` examples, with the best ridge on other data."""
+    noise = group_privacy.noise_for_client(epsilon, delta, 1, rows)
+    return fit_averaged(search(trial, lambda ridge: fit_averaged(ridge, noise), RIDGES), noise)

@@ -16,6 +16,7 @@ from kinfolk.accounting.composition import BudgetError
 from kinfolk.accounting.noise_for_budget import Case
 from kinfolk.privacy.mechanisms import Cost, coin_rate
 from kinfolk.privacy.noise_shares import LAW, usual
+from kinfolk.theory.client_level import published_multiplier
 
 WORDS = {
     "example": {"units": "rows", "sample": "batch", "uses": "steps"},
@@ -57,14 +58,6 @@ class Answer:
     """Likewise: of everybody's shares together, when nobody drops out."""
     noise_multiplier_if_trusted: float | None = None
     """Likewise: what an aggregator that is trusted would add for the same epsilon."""
-
-
-def theorem_1(epsilon: float, delta: float, uses: int) -> float:
-    """The noise multiplier of theorem 1 of PMTL: deviation `4 c sqrt(T log(1/delta)) / (epsilon m)` on the mean.
-
-    It is for replacing a client, and for epsilon up to about 3 log(1/delta); the exact account needs far less noise.
-    """
-    return 4 * math.sqrt(uses * math.log(1 / delta)) / epsilon
 
 
 def plan(
@@ -144,7 +137,9 @@ def plan(
         solved=name,
         warning=delta_warning(plan.own_delta, plan.units, words["units"]),
         epsilon_if_participation_is_seen=plan.spent_if_seen() if level == "client" else None,
-        noise_multiplier_by_theorem_1=theorem_1(plan.spent(), plan.own_delta, plan.uses) if level == "client" else None,
+        noise_multiplier_by_theorem_1=(
+            published_multiplier(plan.spent(), plan.own_delta, plan.uses) if level == "client" else None
+        ),
         **together,  # type: ignore[arg-type]
     )
 

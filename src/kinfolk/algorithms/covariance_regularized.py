@@ -20,13 +20,14 @@ from jax import Array
 from kinfolk import trees
 from kinfolk.algorithms.empirical_bayes import PATTERNS, as_params
 from kinfolk.algorithms.local_steps import descend
+from kinfolk.algorithms.schedules import at
 from kinfolk.algorithms.shrinkage import momentum, shrink, shrink_features, shrink_whole
 from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Value
 
 Shared = dict[str, Array]
 Personal = dict[str, Array]
-"""`model` and `own`: both parts after the last step. `shrunk` and `kept`: what they were shrunk to before it."""
+"""`model` and `own`: both parts after the last step, of size `step`; `shrunk` and `kept`: what they were before it."""
 
 
 @trees.register
@@ -74,7 +75,8 @@ class CovarianceRegularized:
 
     def init_client(self, shared: Shared, slot: Array) -> Personal:
         zero = jnp.zeros_like(shared["model"])
-        return {"model": shared["model"], "shrunk": shared["model"], "own": zero, "kept": zero}
+        step = jnp.asarray(at(self.step_size, 0), jnp.float32)
+        return {"model": shared["model"], "shrunk": shared["model"], "own": zero, "kept": zero, "step": step}
 
     def client(self, shared: Shared, personal: Personal, gate: DataGate) -> tuple[Array, Personal, DataGate]:
         shrunk, kept = self.parts(shared, personal)
@@ -82,8 +84,9 @@ class CovarianceRegularized:
         start = shrunk + ahead * (shrunk - personal["shrunk"])
         own = kept + ahead * (kept - personal["kept"])
         trained, gate = descend(as_params(start + own), gate, self.step_size)
-        step = jnp.concatenate([trained[0]["weights"], trained[0]["bias"][None]]) - (start + own)
-        moved = {"model": start + step, "shrunk": shrunk, "own": own + step, "kept": kept}
+        way = jnp.concatenate([trained[0]["weights"], trained[0]["bias"][None]]) - (start + own)
+        step = jnp.asarray(at(self.step_size, gate.round), jnp.float32)
+        moved = {"model": start + way, "shrunk": shrunk, "own": own + way, "kept": kept, "step": step}
         return moved["model"], moved, gate
 
     def parts(self, shared: Shared, personal: Personal) -> tuple[Array, Array]:
@@ -92,10 +95,10 @@ class CovarianceRegularized:
         `shared`: what is released. `personal`: the client's state.
         """
         how = shrink if self.pattern == "low_rank" else shrink_features
-        amount, model = self.step_size * self.strength, personal["model"]
-        shrunk = how(model, shared["moment"], amount, self.shift * shared["deviation"])
-        shrunk = jnp.where(shared["known"] > 0, shrunk, model) / (1 + self.step_size * self.ridge)
-        return shrunk, shrink_whole(personal["own"], self.step_size * self.outliers)
+        step, model = personal["step"], personal["model"]
+        shrunk = how(model, shared["moment"], step * self.strength, self.shift * shared["deviation"])
+        shrunk = jnp.where(shared["known"] > 0, shrunk, model) / (1 + step * self.ridge)
+        return shrunk, shrink_whole(personal["own"], step * self.outliers)
 
     def server(self, shared: Shared, inbox: Inbox) -> tuple[Shared, Inbox]:
         moment, inbox = inbox.second_moment() if self.pattern == "low_rank" else inbox.squares()

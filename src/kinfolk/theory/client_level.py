@@ -45,7 +45,17 @@ def noise_on_mean(epsilon: float, delta: float, *, clip: float, rounds: int, cli
     """
     if not 0 < epsilon <= 2 * math.log(1 / delta):
         raise ValueError(f"epsilon={epsilon} must lie between 0 and 2 log(1/delta)={2 * math.log(1 / delta):.3g}")
-    return 4 * clip * math.sqrt(rounds * math.log(1 / delta)) / (epsilon * clients)
+    return clip / clients * published_multiplier(epsilon, delta, rounds)
+
+
+def published_multiplier(epsilon: float, delta: float, rounds: int) -> float:
+    """Theorem 1's noise without sampling as a multiplier of the clip on the sum: `4 sqrt(T log(1/delta)) / epsilon`.
+
+    For replace-one, and for epsilon up to `largest_epsilon`.
+
+    `epsilon`, `delta`: what is promised. `rounds`: T.
+    """
+    return 4 * math.sqrt(rounds * math.log(1 / delta)) / epsilon
 
 
 def gaussian_delta(shift: float, epsilon: float) -> float:

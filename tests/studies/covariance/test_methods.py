@@ -254,6 +254,8 @@ def test_baselines_reach_their_optimum() -> None:
     assert tasks.error(related) < tasks.error(alone)
     noisy = np.asarray(baselines.relationship(jax.random.key(0), x, y, 0.01, 1e-3, noise=5.0))
     assert tasks.error(noisy) > tasks.error(related)
+    once = np.asarray(baselines.relationship(jax.random.key(0), x, y, 0.0, 0.5, rounds=1))
+    np.testing.assert_allclose(once, baselines.ridge_alone(x, y, 0.5), atol=1e-4)
     mean = np.asarray(baselines.averaged(jax.random.key(0), x, y, 0.1))
     np.testing.assert_allclose(mean[0], np.asarray(baselines.ridge_alone(x, y, 0.1)).mean(axis=0), atol=1e-5)
 
@@ -265,7 +267,23 @@ def test_group_privacy() -> None:
     z = group_privacy.noise_for_client(1.0, 1e-5, 2, 20)
     assert group_privacy.epsilon_for_client(z, 2, 20, 1e-5) <= 1.0
     assert group_privacy.epsilon_for_client(z, 2, 1, 1e-5) < 0.1
-    assert baselines.averaged_sensitivity(10, 4, 0.5) == pytest.approx(2 / (10 * 0.5) / 4)
+
+
+@pytest.mark.fast
+def test_an_example_moves_a_fit_no_further_than_its_noise_assumes() -> None:
+    """Ridge regression, any one row replaced: the largest slope of the first fit, before and after, bounds it."""
+    generator, ridge = np.random.default_rng(0), 0.3
+    x = generator.normal(size=(50, 8, 4)).astype(np.float32)
+    x /= np.linalg.norm(x, axis=2, keepdims=True)
+    y = generator.normal(size=(50, 8)).astype(np.float32)
+    other_x, other_y = x.copy(), y.copy()
+    other_x[:, 0], other_y[:, 0] = x[::-1, 1], -3 * y[::-1, 1]
+    rows = [(jnp.asarray(a), jnp.asarray(b)) for a, b in ((x, y), (other_x, other_y))]
+    fits = [np.asarray(baselines.ridge_alone(*pair, ridge)) for pair in rows]
+    slope = np.max([baselines.slopes(*pair, jnp.asarray(fits[0])) for pair in rows], axis=0)
+    moved, bound = np.linalg.norm(fits[0] - fits[1], axis=1), np.asarray(baselines.output_sensitivity(slope, ridge))
+    assert (moved <= bound).all()
+    assert (moved / bound).max() > 0.05
 
 
 @pytest.mark.fast
