@@ -81,6 +81,11 @@ def choose_rows(flags: Array, a: Tree, b: Tree) -> Tree:
     return jax.tree.map(pick, a, b)
 
 
+def filled(kind: Callable[..., Tree], *values: Tree) -> Tree:
+    """A record of this `kind` that has, instead of its arrays, whatever stands for them: shapes, or labels."""
+    return kind(*values)
+
+
 def row(tree: Tree, index: Index) -> Tree:
     """Every leaf at `index` of its leading axis (or axes)."""
     return jax.tree.map(lambda leaf: leaf[index], tree)

@@ -188,8 +188,17 @@ def serve(site: Site, port: int, ready: Callable[[], None], ended: Callable[[], 
         async def on_tick(self, counter: int) -> bool:
             return await super().on_tick(counter) or ended()
 
-    options = {"host": HOST, "port": port, "log_level": "warning", "access_log": False, "server_header": False}
-    config = uvicorn.Config(site.app(), proxy_headers=False, ws="none", lifespan="off", **options)  # type: ignore[arg-type]
+    config = uvicorn.Config(
+        site.app(),
+        host=HOST,
+        port=port,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        lifespan="off",
+    )
     try:
         Server(config).run()
     finally:

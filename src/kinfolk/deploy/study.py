@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from kinfolk import limits
+from kinfolk import limits, trees
 from kinfolk.deploy.keys import signing_bytes
 from kinfolk.privacy.choice import ExactMin
 from kinfolk.privacy.levels import Level, PrivacyLevel
@@ -197,7 +197,7 @@ class Study:
         spec = RoundSpec(self.model, self.level, 1, self.clients)
 
         def shape(algorithm: Algorithm, shared: Tree, personal: Tree) -> Tree:
-            client: Tree = Client(personal, self.row_shapes(1), meter, gates, size, number)  # type: ignore[arg-type]
+            client = trees.filled(Client, personal, self.row_shapes(1), meter, gates, size, number)
             return jax.eval_shape(partial(client_round, spec, algorithm), shared, client, number)[0]
 
         return tuple(map(shape, self.algorithms, self.shapes, self.personal_shapes))

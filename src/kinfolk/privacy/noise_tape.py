@@ -38,7 +38,7 @@ def tape_shapes(kinds: tuple[str, ...], sizes: Mapping[str, int], uses: Mapping[
         for kind in kinds
         if kind in sizes
     }
-    return Tape(shapes, "noise") if kinds else None  # type: ignore[arg-type]
+    return trees.filled(Tape, shapes, "noise") if kinds else None
 
 
 def tape_bytes(tape: Tape | None) -> int:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy import optimize
@@ -155,7 +156,7 @@ def group_sparse_rounds(
 
 
 def _smallest(function: Callable[[float], float], low: float, high: float) -> float:
-    found = optimize.minimize_scalar(
+    found: Any = optimize.minimize_scalar(
         function, bounds=(low + 1e-9, high - 1e-9), method="bounded", options={"xatol": 1e-12}
     )
-    return float(found.x)  # type: ignore[attr-defined]
+    return float(found.x)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from scipy import optimize
@@ -93,10 +94,10 @@ def _least(function: Callable[[float], float], orders: Orders = None) -> float:
     values = [function(1 + math.exp(x)) for x in grid]
     best = int(np.argmin(values))
     low, high = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
-    found = optimize.minimize_scalar(
+    found: Any = optimize.minimize_scalar(
         lambda x: function(1 + math.exp(x)), bounds=(low, high), method="bounded", options={"xatol": 1e-6}
     )
-    return min(values[best], float(found.fun))  # type: ignore[attr-defined]
+    return min(values[best], float(found.fun))
 
 
 def noise_for(

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from kinfolk import limits
+from kinfolk import limits, trees
 from kinfolk.accounting import composition, locks
 from kinfolk.accounting.account import Account
 from kinfolk.accounting.ledger import Ledger, LedgerError
@@ -26,7 +26,7 @@ from kinfolk.privacy.choice import ExactMin
 from kinfolk.privacy.gates import EVALUATION
 from kinfolk.privacy.levels import PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import LaplaceSum, Sampling
-from kinfolk.privacy.release import Cost, Meter, PrivacyError, new_meter
+from kinfolk.privacy.release import Cost, Meter, PrivacyError, Tape, new_meter
 from kinfolk.privacy.tables import Board, Unit, counts
 from kinfolk.training import inputs, run_directory, run_files, statements
 from kinfolk.training.evaluation_units import Question, question
@@ -166,8 +166,8 @@ def checked(asked: Question, mechanism: LaplaceSum, exact: bool) -> Report:
         shapes = noise_tape.tape_shapes((EVALUATION,), {EVALUATION: asked.cells}, {EVALUATION: 1})
         assert shapes is not None
         meter = replace(meter, tape=shapes)
-        noise = replace(shapes, values={EVALUATION: For(KEY, (EVALUATION,))})  # type: ignore[dict-item]
-    marks = Meter(KEY, KEY, {EVALUATION: For(COUNTER, (EVALUATION,))}, CLEAN, CLEAN, noise)  # type: ignore[arg-type]
+        noise = trees.filled(Tape, {EVALUATION: For(KEY, (EVALUATION,))}, shapes.mode)
+    marks = trees.filled(Meter, KEY, KEY, {EVALUATION: For(COUNTER, (EVALUATION,))}, CLEAN, CLEAN, noise)
     report = check(table_of, (board, meter, own, units, mask), (CLEAN, marks, For(TERMS, (EVALUATION,)), ROWS, ROWS))
     if report.labels is not None:
         must_be_clean(report, "the table", report.labels[0])

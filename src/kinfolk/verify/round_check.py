@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from kinfolk import trees
 from kinfolk.privacy.gates import CHOICE, GRADIENT, MIXTURE, SECOND_MOMENT, SQUARES, STATISTIC
 from kinfolk.privacy.levels import Terms
 from kinfolk.privacy.mechanisms import AdaptiveSum
@@ -96,15 +97,15 @@ def check_round(
         shapes = jax.eval_shape(lambda k: new_meter(k, kinds), key)
         counters, noise = ({kind: For(label, (kind,)) for kind in kinds} for label in (COUNTER, KEY))
         drawn: Tree = replace(tape, values={kind: noise[kind] for kind in tape.values}) if tape else None
-        marks: Tree = Meter(KEY, KEY, counters, CLEAN, CLEAN, drawn)  # type: ignore[arg-type]
+        marks = trees.filled(Meter, KEY, KEY, counters, CLEAN, CLEAN, drawn)
         return replace(shapes, tape=tape), marks
 
     own, own_marks = meter(level.data_kinds, tapes[0])
     kept = CLEAN if "personal" in clean else MARKED
-    shapes: Tree = Client(personal, rows, own, terms.own, real, number)  # type: ignore[arg-type]
+    shapes = trees.filled(Client, personal, rows, own, terms.own, real, number)
     arguments = (algorithm, shared, shapes, number)
     at_gate = (For(TERMS, (GRADIENT, STATISTIC)), For(TERMS, (CHOICE,)))
-    marks: Tree = Client(kept, ROWS, own_marks, at_gate, CLEAN, CLEAN)  # type: ignore[arg-type]
+    marks = trees.filled(Client, kept, ROWS, own_marks, at_gate, CLEAN, CLEAN)
     labels = (CLEAN, CLEAN, marks, CLEAN)
     round_of_client = partial(client_round, spec)
 
@@ -199,9 +200,9 @@ def _mail(spec: RoundSpec, terms: Terms, message: Tree, places: int, meter: tupl
     real, number, flag = (jax.ShapeDtypeStruct((places,), dtype) for dtype in (jnp.float32, jnp.int32, bool))
     messages = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((places, *leaf.shape), leaf.dtype), message)
     expected: Tree = jax.ShapeDtypeStruct((spec.clients,), jnp.float32)
-    shapes: Tree = Mail(messages, real, number, flag, meter[0], terms.inbox, expected)  # type: ignore[arg-type]
-    marks: Tree = Mail(seen, seen, seen, seen, meter[1], For(TERMS, spec.level.inbox_kinds), CLEAN)  # type: ignore[arg-type]
-    return shapes, marks
+    shapes: Tree = (messages, real, number, flag, meter[0], terms.inbox, expected)
+    marks: Tree = (seen, seen, seen, seen, meter[1], For(TERMS, spec.level.inbox_kinds), CLEAN)
+    return Mail(*shapes), Mail(*marks)
 
 
 def _check_server(spec: RoundSpec, algorithm: Algorithm, shared: Tree, mail: Mail, marks: Mail) -> Report:

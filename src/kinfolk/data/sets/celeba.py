@@ -92,9 +92,9 @@ def _opened(path: Path) -> Iterator[Callable[[str], bytes]]:
 def _pixels(content: bytes) -> np.ndarray:
     """An image of 84 x 84 pixels and three colours."""
     try:
-        from PIL import Image  # type: ignore[import-not-found]
+        from PIL import Image
     except ImportError as error:
-        raise DataError("reading JPEG images needs Pillow: pip install pillow") from error
+        raise DataError("reading JPEG images needs Pillow: pip install 'kinfolk[images]'") from error
     with Image.open(io.BytesIO(content)) as image:
         return np.asarray(image.convert("RGB").resize((SIDE, SIDE)), np.uint8)
 
