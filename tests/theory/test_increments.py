@@ -100,6 +100,8 @@ def test_the_printed_bounds_hold_for_models_that_were_never_trained() -> None:
             float(values[0].sum()), rounds, constant=2.3, clients=CLIENTS, largest=float(largest.max())
         )
         assert values[rounds].sum() <= CLIENTS * largest.max() <= claim
+        journal = printed.journal_gap_after(float(values[0].mean()), rounds, steps=rounds, largest=float(largest.max()))
+        assert values[rounds].mean() <= largest.max() <= journal
 
 
 def test_theorem_3_names_a_step_that_is_negative_or_too_large() -> None:

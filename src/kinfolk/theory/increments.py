@@ -124,6 +124,15 @@ class Printed:
         floor = clients * largest / share
         return (1 - share) ** rounds * (gap - floor) + floor
 
+    @staticmethod
+    def journal_gap_after(gap: float, rounds: int, *, steps: int, largest: float) -> float:
+        """The journal's corollary 8: `2^-T (gap - B) + B / (1 - 2^-E)`, on the mean over clients. Never below B either.
+
+        `gap`: the mean over clients at the start. `rounds`: T, all local steps counted. `steps`: E, of one round.
+        `largest`: B.
+        """
+        return 2.0**-rounds * (gap - largest) + largest / (1 - 2.0**-steps)
+
     def _share(self, constant: float, journal: bool = False) -> float:
         step = self.second_step(constant, journal)
         return step * self.rate * (constant - 2) * (self.convexity + self.strength)
