@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from benchmarks.studies.covariance import methods, picture
 from benchmarks.studies.covariance.data import (
     EPSILONS,
     PATTERNS,
+    RESULTS,
     RIDGE,
     SEARCH_SEED,
     delta_for,
@@ -25,6 +27,8 @@ from benchmarks.studies.covariance.methods import Repetitions
 from kinfolk.report import line_chart
 from kinfolk.verify.covariance_iterative import Iterative
 
+MIDDLE = 0.5
+"""Of School's scores, which lie between 0 and 1."""
 PICTURES = Path(__file__).parents[3] / "docs" / "pictures"
 
 
@@ -72,14 +76,18 @@ def privacy(repetitions: int) -> dict[str, Any]:
             setting=setting,
         )
         result[pattern] = curves
-        draw(
-            f"covariance_privacy_{pattern}",
-            f"Figure 6: error and epsilon, {pattern.replace('_', '-')}, sound noise",
-            "epsilon",
-            EPSILONS,
-            curves,
-        )
+        draw_privacy(pattern, curves)
     return result
+
+
+def draw_privacy(pattern: str, curves: dict[str, list[float]]) -> None:
+    title = f"Figure 6: error and epsilon, {pattern.replace('_', '-')}, sound noise"
+    draw(f"covariance_privacy_{pattern}", title, "epsilon", EPSILONS, curves)
+
+
+def draw_school(share: str, curves: dict[str, list[float]]) -> None:
+    title = f"School, {share} of the rows for training"
+    draw(f"covariance_school_{share[:-1]}", title, "epsilon", EPSILONS, curves)
 
 
 def compare(
@@ -91,6 +99,7 @@ def compare(
     *,
     base: Callable[[float], Iterative],
     setting: Callable[[float], dict[str, float]],
+    middle: float = 0.0,
 ) -> dict[str, list[float]]:
     """Mean errors of all methods over EPSILONS; those without privacy are flat."""
     delta, curves = delta_for(data.clients), {}
@@ -102,11 +111,9 @@ def compare(
     flat("single-task l1", methods.fit_lasso(methods.search(trial, methods.fit_lasso, (0.01, 0.03, 0.1))))
     shared = methods.fit_trace if pattern == "low_rank" else methods.fit_groups
     flat("non-private proximal", shared(methods.search(trial.only(2), shared, (0.3, 1.0, 3.0))))
-    flat("MTRL (non-private)", methods.shared_relationship(trial.only(2)))
+    curves |= example_level(data.less(middle), trial.only(2).less(middle), rows)
     private: dict[str, Callable[[float], methods.Fit]] = {
-        "one-shot": lambda e: methods.fit_one_shot(e, delta, ridge, pattern),
-        "DP-MTRL, group privacy": lambda e: methods.private_relationship(trial.only(2), e, delta, rows),
-        "DP-AGGR, group privacy": lambda e: methods.private_averaged(trial.only(2), e, delta, rows),
+        "one-shot": lambda e: methods.fit_one_shot(e, delta, ridge, pattern)
     }
     if pattern == "group_sparse":
         private["one-shot, Laplace"] = lambda e: methods.fit_one_shot(e, delta, ridge, pattern, True)
@@ -117,6 +124,42 @@ def compare(
         fit = methods.fit_iterative(base(ridge), setting(epsilon), epsilon, delta, ridge)
         curves["iterative"].append(float(methods.errors(data, fit).mean()))
     return curves
+
+
+def example_level(data: Repetitions, trial: Repetitions, rows: int) -> dict[str, list[float]]:
+    """Mean errors of the two example-level methods over EPSILONS, protecting a whole client of at most `rows` examples.
+
+    All tuned on the trial; task relations without privacy beside them. Strong penalties make these methods predict 0,
+    so targets should be less the middle of their range.
+    """
+    delta = delta_for(data.clients)
+    free = float(methods.errors(data, methods.shared_relationship(trial)).mean())
+    curves = {"MTRL (non-private)": [free] * len(EPSILONS)}
+    for name, make in (("DP-MTRL", methods.private_relationship), ("DP-AGGR", methods.private_averaged)):
+        fits = [make(trial, epsilon, delta, rows) for epsilon in EPSILONS]
+        curves[f"{name}, group privacy"] = [float(methods.errors(data, fit).mean()) for fit in fits]
+    return curves
+
+
+def examples_again(repetitions: int) -> dict[str, Any]:
+    """Only the example-level methods of figure 6 and of School, put into the results that are there."""
+    for part in ("privacy", "school"):
+        path = RESULTS / f"{part}.json"
+        result = json.loads(path.read_text())
+        for name in PATTERNS if part == "privacy" else ("30%", "10%"):
+            if part == "privacy":
+                data, trial, rows = synthetic(name, repetitions), synthetic(name, 2, SEARCH_SEED), 30
+                curves, draw_it = result[name], draw_privacy
+            else:
+                share = int(name[:-1]) / 100
+                seeds = range(repetitions), range(SEARCH_SEED, SEARCH_SEED + 2)
+                data, trial = (school_rows(share, chosen).less(MIDDLE) for chosen in seeds)
+                rows = int(np.asarray(data.mask[0].sum(axis=1)).max())
+                curves, draw_it = result[name]["curves"], draw_school
+            curves |= example_level(data, trial, rows)
+            draw_it(name, curves)
+        path.write_text(json.dumps(result | {"repetitions of example-level methods": repetitions}, indent=1) + "\n")
+    return {}
 
 
 def tasks(repetitions: int) -> dict[str, Any]:
@@ -159,15 +202,11 @@ def school_part(repetitions: int) -> dict[str, Any]:
             return methods.search_iterative(trial, base, epsilon, delta_for(139), ridge, (1, 3))
 
         most = int(sizes.max())
-        curves = compare(data, trial, "low_rank", ridge, most, base=lambda _, base=base: base, setting=setting)
-        result[f"{fraction:.0%}"] = {"ridge": ridge, "curves": curves}
-        draw(
-            f"covariance_school_{fraction * 100:.0f}",
-            f"School, {fraction:.0%} of the rows for training",
-            "epsilon",
-            EPSILONS,
-            curves,
+        curves = compare(
+            data, trial, "low_rank", ridge, most, base=lambda _, base=base: base, setting=setting, middle=MIDDLE
         )
+        result[f"{fraction:.0%}"] = {"ridge": ridge, "curves": curves}
+        draw_school(f"{fraction:.0%}", curves)
     return result
 
 

@@ -1,7 +1,7 @@
 """Covariance sharing: accuracy, harm, figures of the paper with sound noise, School, and cost.
 
     python -m benchmarks.studies.covariance.run [--repetitions 20]
-        [settings table printed examples nearly harm schedule privacy tasks school classes cost attack picture]
+        [settings table printed nearly harm schedule privacy tasks school examples classes cost attack picture]
 
 Each part writes results/PART.json beside it, and figures to docs/pictures. Hyper-parameters of every method
 (the one-shot method has one, its ridge) were searched on 4 repetitions with other seeds: that search is not private.
@@ -30,7 +30,6 @@ from benchmarks.studies.covariance.data import (
     delta_for,
     found_settings,
     iterative,
-    school_rows,
     synthetic,
 )
 from kinfolk.verify.attack import attack as play
@@ -114,24 +113,6 @@ def printed(repetitions: int) -> dict[str, Any]:
     return result
 
 
-def examples(repetitions: int) -> dict[str, Any]:
-    """School: the two example-level methods, tuned, protecting whole schools; and task relations without privacy.
-
-    Targets are less the middle of their public range: strong penalties make these methods predict 0.
-    """
-    result: dict[str, Any] = {"epsilons": EPSILONS, "repetitions": repetitions}
-    for fraction in (0.3, 0.1):
-        data = school_rows(fraction, range(repetitions)).less(0.5)
-        trial = school_rows(fraction, range(SEARCH_SEED, SEARCH_SEED + 2)).less(0.5)
-        delta, most = delta_for(data.clients), int(np.asarray(data.mask[0].sum(axis=1)).max())
-        free = methods.errors(data, methods.shared_relationship(trial)).mean()
-        result[f"MTRL (non-private), {fraction:.0%}"] = float(free)
-        for name, make in (("DP-MTRL", methods.private_relationship), ("DP-AGGR", methods.private_averaged)):
-            fits = [make(trial, epsilon, delta, most) for epsilon in EPSILONS]
-            result[f"{name}, {fraction:.0%}"] = [float(methods.errors(data, fit).mean()) for fit in fits]
-    return result
-
-
 def nearly(repetitions: int) -> dict[str, Any]:
     """Features that should not matter have weights of this deviation (those that do: 1): who may rely on it?"""
     result: dict[str, Any] = {"repetitions": repetitions, "delta": 5.4e-4}
@@ -197,13 +178,13 @@ PARTS: dict[str, Callable[[int], dict[str, Any]]] = {
     "settings": settings,
     "table": table,
     "printed": printed,
-    "examples": examples,
     "nearly": nearly,
     "harm": harm,
     "schedule": figures.schedule,
     "privacy": figures.privacy,
     "tasks": figures.tasks,
     "school": figures.school_part,
+    "examples": figures.examples_again,
     "classes": classes,
     "cost": cost,
     "attack": attack,
