@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from kinfolk import models, outcomes, trees
-from kinfolk.closed_form import evidence, newton, outputs_without
+from kinfolk.closed_form import bounded_newton, evidence, newton, outputs_without
 from kinfolk.types import Rows
 
 
@@ -104,3 +104,21 @@ def test_evidence_is_the_density_of_the_targets(features: int) -> None:
     differences = np.diff([density(s) for s in strengths])
     assert np.abs(differences).min() > 0.1
     np.testing.assert_allclose(np.diff([found(s) for s in strengths]), differences, rtol=2e-3)
+
+
+@pytest.mark.slow
+def test_many_classes_are_fitted_with_one_matrix_of_features() -> None:
+    """Where a matrix of all weights can be had too, both end at the same weights; padding has no say."""
+    generator = np.random.default_rng(3)
+    x = generator.uniform(-1, 1, size=(60, 5)).astype(np.float32)
+    y = np.argmax(3 * x[:, :3] + generator.gumbel(size=(60, 3)), axis=1).astype(np.int32)
+    model, mask = models.softmax(5, 3), jnp.arange(60) < 50
+    centre = jax.tree.map(lambda leaf: leaf + 0.2, model.init(jax.random.key(0)))
+    fits = {}
+    for name, garbage in (("as it is", 0.0), ("with garbage in the padding", 1e6)):
+        rows = Rows(jnp.asarray(x).at[50:].add(garbage), jnp.asarray(y), mask)
+        fits[name] = bounded_newton(model, rows, centre, 0.03)
+    exact = newton(model, Rows(jnp.asarray(x), jnp.asarray(y), mask), centre, 0.03, 10)
+    for found in fits.values():
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(exact), strict=True):
+            np.testing.assert_allclose(a, b, atol=2e-2)

@@ -38,6 +38,33 @@ def newton(model: Model, rows: Rows, centre: Params, precision: Value, steps: in
     return unflatten(jax.lax.fori_loop(0, steps, step, start))
 
 
+def bounded_newton(model: Model, rows: Rows, centre: Params, precision: Value, steps: int = 40) -> Params:
+    """As `newton`, for one layer of classes that has too many weights for a matrix of all of them.
+
+    The curvature of the logarithmic loss in the outputs is at most 1/2, so that one matrix of features bounds that of
+    every class (Boehning, 1992). Accelerated steps with its inverse go down to the same optimum.
+    """
+    flat = rows.x.reshape(*rows.mask.shape, -1).astype(jnp.float32)
+    x = jnp.where(rows.mask[:, None], jnp.concatenate([flat, jnp.ones((len(flat), 1), jnp.float32)], axis=1), 0)
+    size = x.shape[1]
+    identity = jnp.eye(size, dtype=jnp.float32)
+    inverse, _ = eliminate(x.T @ x / (2 * _count(rows)) + precision * identity, identity)
+    (layer,) = centre
+    start = jnp.concatenate([layer["weights"], layer["bias"][None]])
+    labels = jnp.where(rows.mask[:, None], jax.nn.one_hot(rows.y, start.shape[1]), 0)
+
+    def step(number: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        before, ahead = state
+        chances = jnp.where(rows.mask[:, None], jax.nn.softmax(x @ ahead), 0)
+        slope = x.T @ (chances - labels) / _count(rows) + precision * (ahead - start)
+        after = ahead - inverse @ slope
+        speed = number.astype(jnp.float32) / (number.astype(jnp.float32) + 3)
+        return after, after + speed * (after - before)
+
+    found, _ = jax.lax.fori_loop(0, steps, step, (start, start))
+    return ({"weights": found[:-1], "bias": found[-1]},)
+
+
 def outputs_without(model: Model, rows: Rows, fitted: Params, precision: Value) -> Array:
     """For every row, the model's output as if it had been fitted without that row: one step from the full fit.
 

@@ -147,6 +147,7 @@ ALLOWED: dict[str, Limit] = {
     "start": above(0, 1e6, "a usual value is 1"),
     "learning": finite(0, 1e3, "0 keeps the first strength; a usual value is 0.5"),
     "curvature": above(0, 1e6, "a usual value is 1"),
+    "average": finite(0, 1e6, "a usual value is 3; larger keeps the last rounds only"),
     "sampling": finite(0, 1e6, "a usual value is 0.5"),
     "scaling": above(0, 1e6, "1 is what theory says"),
     "shared_rounds": Limit(0, infinite=True, remedy="from this round on nothing is shared"),

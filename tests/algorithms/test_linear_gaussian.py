@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +19,7 @@ from kinfolk.algorithms.covariance_prior import (
     low_rank_prior,
     spectra,
 )
-from kinfolk.algorithms.linear_gaussian import alone, fits, solve
+from kinfolk.algorithms.linear_gaussian import alone, as_logits, fits, solve
 
 
 def rows(count: int, size: int, seed: int = 0, outputs: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -84,7 +86,7 @@ def test_logistic_fits_are_stationary_and_left_out_predictions_are_close() -> No
         assert np.abs(slope).max() < 1e-3
     others = np.arange(40) != 7
     again = alone(jnp.asarray(x[others]), jnp.asarray(labels[others]), mask[1:], ridge, logistic=True)
-    missed = labels[7, 0] - 1 / (1 + np.exp(-x[7] @ np.asarray(again)[:, 0]))
+    missed = labels[7, 0] - 1 / (1 + np.exp(-x[7] @ np.asarray(again.model)[:, 0]))
     assert float(found.left_out[0, 7, 0]) == pytest.approx(missed, abs=0.02)
 
 
@@ -97,14 +99,32 @@ def test_the_self_check_falls_back_to_training_alone() -> None:
     truth[:2] = 3.0, -2.0
     y = (x @ truth + 0.1 * generator.normal(size=40)).astype(np.float32)[:, None]
     args = (jnp.asarray(x), jnp.asarray(y), jnp.ones(40, bool))
-    single = np.asarray(alone(*args, 0.05))
+    single = np.asarray(alone(*args, 0.05).model)
     spikes = np.zeros((2, 20), np.float32)
     spikes[0, :2], spikes[1, 15:] = 10, 10
     right, wrong = (Prior(jnp.eye(20), jnp.asarray(s)[None], jnp.array([0.1])) for s in spikes)
-    helped, kept = (np.asarray(solve(*args, prior, 0.05)) for prior in (right, wrong))
+    helped, kept = (np.asarray(solve(*args, prior, 0.05).model) for prior in (right, wrong))
     assert np.linalg.norm(helped[:, 0] - truth) < 0.7 * np.linalg.norm(single[:, 0] - truth)
     assert np.linalg.norm(kept[:, 0] - truth) <= 1.05 * np.linalg.norm(single[:, 0] - truth)
-    np.testing.assert_allclose(solve(*args, isotropic(20), 0.05), single, atol=1e-5)
+    np.testing.assert_allclose(solve(*args, isotropic(20), 0.05).model, single, atol=1e-5)
+
+
+def test_least_squares_on_classes_gives_logits() -> None:
+    """As they come, outputs near 0 and 1 leave a third class almost as likely as the right one."""
+    generator = np.random.default_rng(0)
+    x = np.concatenate([generator.normal(size=(120, 2)), np.ones((120, 1))], axis=1).astype(np.float32)
+    labels = np.argmax(x @ np.array([[3, -3, 0], [0, 0, 3], [0, 0, -1]]) + generator.gumbel(size=(120, 3)), axis=1)
+    y, mask = jax.nn.one_hot(labels, 3), jnp.arange(120) < 80
+    fit = alone(jnp.asarray(x), y, mask, 0.01)
+
+    def unseen(model: jax.Array) -> float:
+        return -float((y[80:] * jax.nn.log_softmax(x[80:] @ model)).sum(axis=1).mean())
+
+    model = as_logits(fit, y, mask)
+    assert unseen(model) < 0.7 * unseen(fit.model)
+    np.testing.assert_array_equal(jnp.argmax(x @ model, axis=1), jnp.argmax(x @ fit.model, axis=1))
+    alike = as_logits(replace(fit, left_out=fit.left_out.at[80:].set(9.0)), y, mask)
+    np.testing.assert_array_equal(alike, model, err_msg="padding has a say")
 
 
 def noise(size: int, deviation: float, seed: int) -> np.ndarray:

@@ -14,7 +14,14 @@ import pytest
 
 from kinfolk import models, trees
 from kinfolk.algorithms.mean_regularized import MeanRegularized
-from kinfolk.algorithms.mean_regularized_auto import MeanRegularizedAuto, follow, new_client, new_guide, own_strengths
+from kinfolk.algorithms.mean_regularized_auto import (
+    MeanRegularizedAuto,
+    follow,
+    kept_after,
+    new_client,
+    new_guide,
+    own_strengths,
+)
 from kinfolk.algorithms.registry import resolve
 from kinfolk.data import registry
 from kinfolk.data.choice import DataChoice
@@ -137,6 +144,24 @@ def test_the_carried_derivative_is_the_true_one_where_the_curvature_is(pull: str
     step = 0.05
     numeric = jax.tree.map(lambda a, b: (a - b) / (2 * step), end(0.2 + step).model, end(0.2 - step).model)
     np.testing.assert_allclose(end(0.2).sensitivity[0]["weights"], numeric[0]["weights"], rtol=1e-2)
+
+
+def test_a_large_step_does_not_make_the_derivative_grow() -> None:
+    """Beyond one over the curvature, what was carried would double in every step, with a sign that flips."""
+    x, model = np.ones((4, 2), np.float32), models.linear(2)
+    start = jax.tree.map(lambda leaf: leaf + 0.5, model.init(jax.random.key(0)))
+    centre, strengths = trees.zeros_like(start), jax.tree.map(lambda _: jnp.float32(1), start)
+    gate = exact_gate(x, np.zeros(4, np.float32), 8)
+    track, _, _ = follow(new_client(start).track, gate, centre, strengths, 0.01, 300.0, jnp.float32(1))
+    assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves((track.sensitivity, track.change))) == 0
+
+
+@pytest.mark.parametrize(("power", "expected"), [(0.0, 2.0), (1.0, 14 / 6), (1e6, 3.0)])
+def test_the_average_over_rounds_is_as_long_as_asked(power: float, expected: float) -> None:
+    kept = new_client({"w": jnp.zeros(1)})
+    for number in (1.0, 2.0, 3.0):
+        kept = kept_after(kept, kept.track._replace(model={"w": jnp.full(1, number)}), power)
+    assert float(kept.average["w"][0]) == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_noisier_client_is_pulled_harder() -> None:

@@ -88,6 +88,30 @@ def test_deep_models_select_by_folds() -> None:
     assert loss(gate, chosen) < loss(gate, common)
 
 
+@pytest.mark.slow
+def test_linear_models_with_many_weights_select_by_folds() -> None:
+    """A shared model that is right helps a client with few rows; one that is wrong hardly harms it."""
+    generator, model = np.random.default_rng(2), models.softmax(42, 3)
+    truth = generator.normal(size=(42, 3))
+
+    def rows(count: int) -> Rows:
+        x = generator.uniform(-1, 1, size=(count, 42))
+        y = np.argmax(2 * x @ truth + generator.gumbel(size=(count, 3)), axis=1)
+        return Rows(jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.int32), jnp.ones(count, bool))
+
+    own, unseen = rows(40), rows(400)
+    shared = ({"weights": jnp.asarray(2 * truth, jnp.float32), "bias": jnp.zeros(3)},)
+    step = SelfSelect(strengths=(0.01, 0.1, 1.0))
+    assert trees.size(shared) > 128
+
+    def missed(params: object) -> float:
+        return float(jax.vmap(lambda x, y: model.loss(params, x, y))(unseen.x, unseen.y).mean())
+
+    alone = missed(replace(step, rule="alone").choose(model, own, shared))
+    assert missed(step.choose(model, own, shared)) < 0.6 * alone
+    assert missed(step.choose(model, own, trees.scale(-1, shared))) < 1.1 * alone
+
+
 def test_raw_examples_are_refused_at_example_level() -> None:
     gate = gate_for(models.linear(3))
     private = replace(gate, _mechanism=GaussianSum(jnp.float32(1), jnp.float32(1)), _chooser=NoisyMin(1.0, 1.0))

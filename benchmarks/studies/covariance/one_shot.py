@@ -46,13 +46,13 @@ def one_shot(
 @partial(jax.jit, static_argnums=2)
 def models_alone(rows: Rows, ridge: Value, logistic: bool = False) -> Array:
     """Every client's single-task model."""
-    return _each(lambda x, y, mask: alone(x, y[:, None], mask, ridge, logistic)[:, 0], rows)
+    return _each(lambda x, y, mask: alone(x, y[:, None], mask, ridge, logistic).model[:, 0], rows)
 
 
 @partial(jax.jit, static_argnums=3)
 def models_with(rows: Rows, prior: Prior, ridge: Value, logistic: bool = False) -> Array:
     """Every client's model under a shared prior, self-check included."""
-    return _each(lambda x, y, mask: solve(x, y[:, None], mask, prior, ridge, logistic)[:, 0], rows)
+    return _each(lambda x, y, mask: solve(x, y[:, None], mask, prior, ridge, logistic).model[:, 0], rows)
 
 
 def _each(fit: Callable[[Array, Array, Array], Array], rows: Rows) -> Array:

@@ -101,7 +101,8 @@ def fitted(gate: DataGate, ridge: Value, prior: Prior | None = None) -> Array:
     """This client's linear model in closed form, as a matrix (features and a constant) x outputs.
 
     Without a prior: ridge regression (logistic regression for binary outcomes, squared error of indicators for
-    classes). With one: averaged over its candidates by evidence, and checked against the former by leaving rows out.
+    classes, multiplied to be logits). With one: averaged over its candidates by evidence, and checked against the former
+    by leaving rows out.
     """
     layers, rows = gate.model.layers, gate.examples()
     if len(layers) != 1 or not isinstance(layers[0], Dense):
@@ -113,8 +114,10 @@ def fitted(gate: DataGate, ridge: Value, prior: Prior | None = None) -> Array:
     classes, binary = gate.model.outcome == "classes", gate.model.outcome == "binary"
     y = jax.nn.one_hot(rows.y, layers[0].outputs) if classes else rows.y.astype(jnp.float32)[:, None]
     if prior is None:
-        return linear_gaussian.alone(x, y, rows.mask, ridge, binary)
-    return linear_gaussian.solve(x, y, rows.mask, prior, ridge, binary)
+        fit = linear_gaussian.alone(x, y, rows.mask, ridge, binary)
+    else:
+        fit = linear_gaussian.solve(x, y, rows.mask, prior, ridge, binary)
+    return linear_gaussian.as_logits(fit, y, rows.mask) if classes else fit.model
 
 
 def as_params(matrix: Array) -> Params:

@@ -17,6 +17,8 @@ from kinfolk.closed_form import eliminate
 from kinfolk.types import Value
 
 NEWTON_STEPS = 8
+SCALES = tuple(2.0 ** (step / 2) for step in range(-2, 13))
+"""By what outputs of least squares may be multiplied to be logits."""
 
 
 @trees.register
@@ -32,7 +34,18 @@ class Fits:
     """(priors,): logarithm of the probability of the data, up to a constant."""
 
 
-def solve(x: Array, y: Array, mask: Array, prior: Prior, ridge: Value, logistic: bool = False) -> Array:
+@trees.register
+@dataclass(frozen=True)
+class Fit:
+    """A client's model."""
+
+    model: Array
+    """(features, outputs)"""
+    left_out: Array
+    """(rows, outputs): as `Fits` has them."""
+
+
+def solve(x: Array, y: Array, mask: Array, prior: Prior, ridge: Value, logistic: bool = False) -> Fit:
     """The client's model, averaged over the candidate priors by their evidence on its own data.
 
     The self-check: where leaving rows out says that the average predicts worse than the isotropic prior alone, the
@@ -43,16 +56,32 @@ def solve(x: Array, y: Array, mask: Array, prior: Prior, ridge: Value, logistic:
     found = fits(x, y, mask, prior, ridge, logistic)
     shares = jax.nn.softmax(found.evidence + log_chances(prior))
     average = jnp.einsum("c,cdo->do", shares, found.models)
-    missed = jnp.square(jnp.einsum("c,cno->no", shares, found.left_out)).sum()
-    better = prior.informative & (missed < jnp.square(found.left_out[0]).sum())
-    return jnp.where(better, average, found.models[0])
+    missed = jnp.einsum("c,cno->no", shares, found.left_out)
+    better = prior.informative & (jnp.square(missed).sum() < jnp.square(found.left_out[0]).sum())
+    return Fit(jnp.where(better, average, found.models[0]), jnp.where(better, missed, found.left_out[0]))
 
 
-def alone(x: Array, y: Array, mask: Array, ridge: Value, logistic: bool = False) -> Array:
+def alone(x: Array, y: Array, mask: Array, ridge: Value, logistic: bool = False) -> Fit:
     """The client's single-task model."""
     size = x.shape[1]
     plain = jnp.ones(1, jnp.float32), jnp.zeros((1, size), jnp.float32)
-    return _fits(x, y, mask, jnp.eye(size, dtype=jnp.float32), plain, ridge, logistic).models[0]
+    found = _fits(x, y, mask, jnp.eye(size, dtype=jnp.float32), plain, ridge, logistic)
+    return Fit(found.models[0], found.left_out[0])
+
+
+def as_logits(fit: Fit, y: Array, mask: Array) -> Array:
+    """A model of classes by least squares, multiplied so that its outputs are good logits.
+
+    Outputs of least squares are about 0 and 1: as logits they would hardly tell classes apart. By how much to multiply
+    them is what suits the client's own rows best, each left out of the fit; `y` are indicators, (rows, classes).
+    """
+    outputs = y - fit.left_out
+
+    def loss(scale: Array) -> Array:
+        return jnp.where(mask[:, None], -y * jax.nn.log_softmax(scale * outputs), 0).sum()
+
+    scales = jnp.stack([jnp.float32(scale) for scale in SCALES])
+    return scales[jnp.argmin(jax.vmap(loss)(scales))] * fit.model
 
 
 def fits(x: Array, y: Array, mask: Array, prior: Prior, ridge: Value, logistic: bool = False) -> Fits:

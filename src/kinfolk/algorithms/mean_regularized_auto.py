@@ -37,8 +37,6 @@ CAUTION = 3
 """A move goes with the ratio (at most 1) to this power: chance, with ratios of about 0.4, hardly moves a strength."""
 LARGEST = 7.0
 """Largest |log strength|: strengths between 1/1100 and 1100."""
-AVERAGE = 3.0
-"""The returned model is the mean of all rounds' models with weights (round number)^AVERAGE, about a tail average."""
 
 
 class Track(NamedTuple):
@@ -123,7 +121,8 @@ def follow(
     Pulled in every step, or, for all of them, before the first (`pull`): the derivative follows either.
     """
     steps = gate.steps.astype(jnp.float32)
-    memory, left = MEMORY ** (1 / steps), 1 - step_size * curvature
+    # a step beyond one over the curvature overshoots: its sign says nothing, and it must not grow from step to step
+    memory, left = MEMORY ** (1 / steps), jnp.clip(1 - step_size * curvature, 0, 1)
 
     def average(old: Tree, new: Tree) -> Tree:
         return jax.tree.map(lambda o, n: memory * o + (1 - memory) * n, old, new)
@@ -165,10 +164,10 @@ def follow(
     return track, trees.scale(1 / steps, slopes), gate
 
 
-def kept_after(kept: Kept, track: Track) -> Kept:
+def kept_after(kept: Kept, track: Track, power: Value) -> Kept:
     """The personal state after a round: the running average moves to the new model."""
     rounds = kept.rounds + 1
-    share = (AVERAGE + 1) / (rounds + AVERAGE)
+    share = (power + 1) / (rounds + power)
     average = jax.tree.map(lambda old, new: old + share * (new - old), kept.average, track.model)
     return Kept(track, average, rounds)
 
@@ -213,6 +212,8 @@ class MeanRegularizedAuto:
     """Declared, not measured: the variance of one example's gradient, as a share of clip^2."""
     scaling: Value = 1.0
     """1: a client's strength goes with the variance of its estimate; 0: one strength for all."""
+    average: Value = 3.0
+    """The returned model is the mean of all rounds' models, weighted by (round number)^average: about a tail average."""
     apart: bool = field(default=False, metadata={"static": True})
     """The shared model is federated averaging's instead of the mean of the personal ones: Ditto, at twice the cost."""
     pull: str = field(default="step", metadata={"static": True})
@@ -236,7 +237,7 @@ class MeanRegularizedAuto:
         track, slope, gate = follow(personal.track, gate, centre, strengths, *public, pull=self.pull)
         move = trees.subtract(track.model if common is None else common, centre)
         message = {"move": move, "slope": slope, "log_variance": _log(variance)}
-        return message, kept_after(personal, track), gate
+        return message, kept_after(personal, track, self.average), gate
 
     def server(self, shared: dict[str, Tree], inbox: Inbox) -> tuple[dict[str, Tree], Inbox]:
         found, inbox = inbox.mean()

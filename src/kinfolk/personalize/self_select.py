@@ -1,7 +1,8 @@
 """Self-selection: every client decides on its own data, for free, how much of the shared model to use.
 
 It fits candidates: models held near the shared one, and near nothing at all, each more or less strongly. They are
-judged by leave-one-out losses (exact for linear regression, one Newton step otherwise, five folds for deep models).
+judged by leave-one-out losses (exact for linear regression, one Newton step otherwise; five folds for deep models and
+for linear ones of many classes and features).
 Linear regressions are averaged by their evidence instead, which says more when rows are few. Deep classifiers are
 judged by their errors.
 """
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.closed_form import evidence, newton, outputs_without
+from kinfolk.closed_form import SMALL, bounded_newton, evidence, newton, outputs_without
 from kinfolk.models import Dense, error
 from kinfolk.outcomes import loss_at
 from kinfolk.personalize.fine_tune import FineTuneAfterwards
@@ -86,7 +87,7 @@ class SelfSelect:
 
     def _candidates(self, model: Model, rows: Rows, centre: Params, strengths: Array) -> tuple[Params, Array, Array]:
         """For each strength a model held near `centre`, its losses on rows that it did not see, and its merit."""
-        if is_linear(model):
+        if is_linear(model) and not _wide(model, centre):
             steps = 1 if model.outcome == "number" else 6
 
             def one(strength: Array) -> tuple[Params, Array, Array]:
@@ -99,7 +100,10 @@ class SelfSelect:
             fold = jnp.arange(rows.mask.shape[0], dtype=jnp.int32) % FOLDS
 
             def fit(strength: Array, mask: Array) -> Params:
-                return replace(tune, strength=strength).fit(model, replace(rows, mask=mask), centre, centre)
+                own = replace(rows, mask=mask)
+                if is_linear(model):
+                    return bounded_newton(model, own, centre, strength)
+                return replace(tune, strength=strength).fit(model, own, centre, centre)
 
             def one(strength: Array) -> tuple[Params, Array, Array]:
                 def without(number: Array) -> Array:
@@ -108,7 +112,7 @@ class SelfSelect:
                     return jnp.where(rows.mask & (fold == number), losses, 0)
 
                 losses = jax.lax.map(without, jnp.arange(FOLDS, dtype=jnp.int32)).sum(axis=0)
-                return fit(strength, rows.mask), losses, -losses.sum()
+                return fit(strength, rows.mask), losses, -losses.sum() / (2 if is_linear(model) else 1)
 
         return jax.lax.map(one, strengths)
 
@@ -116,6 +120,11 @@ class SelfSelect:
 def is_linear(model: Model) -> bool:
     """Whether the model's output is linear in its weights."""
     return len(model.layers) == 1 and isinstance(model.layers[0], Dense)
+
+
+def _wide(model: Model, params: Params) -> bool:
+    """Whether a linear model of classes has more weights than a matrix of all of them should have rows."""
+    return model.outcome == "classes" and trees.size(params) > SMALL
 
 
 def _score(model: Model, params: Params, x: Tree, y: Array) -> Array:
