@@ -199,6 +199,7 @@ SILENT = {
     "attack": ("attack", "local", "--level", "example"),
     "plan": ("plan", "--rows", 100, "--batch", 10, "--steps", 5, "--epsilon", 1),
     "plan strength": ("plan", "strength", "--clients", 2, "--examples", 9, "--sigma", 1, "--tau", 1, "--epsilon", 1),
+    "plan defaults": ("plan", "defaults", "--clients", 2, "--rows", 9, "--features", 3),
     "ledger show": ("ledger", "show", "nowhere.jsonl"),
     "deploy server": ("deploy", "server", "nowhere", "--explain"),
     "deploy silo": ("deploy", "silo", "nowhere", "--explain"),

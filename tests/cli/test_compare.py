@@ -12,7 +12,14 @@ import pytest
 from kinfolk.cli.output import bar
 from kinfolk.report import line_chart
 from kinfolk.report.compare_chart import privacy_utility
-from kinfolk.training.recipes import automatic, inputs_of, settings, step_size_of
+from kinfolk.training.public_numbers import (
+    automatic,
+    curvature_of,
+    descent,
+    inputs_of,
+    settings,
+    step_size_of,
+)
 
 ROWS = [
     {
@@ -100,17 +107,26 @@ def test_a_bar_in_a_file_is_one_whole_line(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_automatic_choice_follows_the_theory() -> None:
-    assert automatic("example", [100], 5, 1.0).method == "local"
+    assert automatic("example", [100], 5, 1.0).method == "fedavg"
     assert "only one client" in automatic("example", [100], 5, 1.0).why
-    small, large = (automatic("example", [n] * 10, 20, 1.0) for n in (50, 20_000))
-    assert (small.method, large.method) == ("mean_regularized", "local")
-    assert small.strength > large.strength
-    strict, weak = (automatic("example", [200] * 10, 20, epsilon) for epsilon in (0.1, 10.0))
-    assert strict.strength > weak.strength
-    assert (strict.method, weak.method) == ("mean_regularized", "local")
-    few, many = (automatic("client", [8] * clients, 5, 1.0) for clients in (4, 2000))
-    assert (few.method, many.method) == ("local", "mean_regularized")
+    cases = {
+        "rows": [automatic("example", [n] * 10, 20, 1.0) for n in (50, 20_000)],
+        "budget": [automatic("example", [200] * 10, 20, epsilon) for epsilon in (0.1, 10.0)],
+        "clients": [automatic("client", [8] * clients, 5, 1.0) for clients in (2000, 4)],
+    }
+    for name, (much, little) in cases.items():
+        assert much.strength > little.strength, name
+        assert ("held loosely" in much.why, "held loosely" in little.why) == (False, True), name
     assert automatic("none", [8] * 30, 5, None).method == "mean_regularized"
+
+
+def test_training_is_as_long_as_the_noise_allows() -> None:
+    strict, usual, weak = (descent("binary", 0, [100] * 20, 10, epsilon) for epsilon in (0.05, 1.0, 50.0))
+    assert strict.step_size < usual.step_size < weak.step_size
+    assert strict.step_size == pytest.approx(0.5 * 7.5 / 0.25 / 120, rel=0.05), "at least half the usual length"
+    assert weak.step_size <= 1 / (0.25 * (1 + 10 / 3)), "no step beyond what the curvature allows"
+    assert curvature_of("classes", 6) < curvature_of("classes", 3) < curvature_of("binary", 0) == 0.25
+    assert descent("binary", 0, [10_000] * 100, 10, 1.0).rounds < usual.rounds, "what takes longer has fewer rounds"
 
 
 def test_settings_depend_on_public_numbers_only() -> None:

@@ -1,4 +1,4 @@
-"""`kinfolk plan strength`, as a user meets it."""
+"""`kinfolk plan strength` and `plan defaults`, as a user meets them."""
 
 from __future__ import annotations
 
@@ -50,3 +50,20 @@ def test_errors_and_the_old_command(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert (code, json.loads(out)["error"]["kind"]) == (1, "ConfigError")
     words = "plan --level example --rows 10000 --batch 100 --steps 1000 --epsilon 1 --delta 1e-5 --json"
     assert json.loads(call(words, monkeypatch, capsys)[1])["noise_multiplier"] == pytest.approx(1.415, abs=0.001)
+
+
+@pytest.mark.parametrize("level", ["example", "client", "none"])
+def test_what_would_be_chosen_before_there_are_data(
+    level: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = f"plan defaults --clients 20 --rows 100 --features 10 --outcome binary --level {level}"
+    code, out = call(words, monkeypatch, capsys)
+    assert code == 0
+    assert "with 20 clients of 100 rows" in out
+    answer = json.loads(call(f"{words} --json", monkeypatch, capsys)[1])
+    assert (answer["model"], answer["method"]) == ("logistic", "mean_regularized")
+    assert answer["why"] in out
+    numbers = json.loads(call(f"{words} --json".replace("binary", "number"), monkeypatch, capsys)[1])
+    assert (numbers["method"] == "few_releases") == (level == "example")
+    code, out = call(f"{words} --classes 4", monkeypatch, capsys)
+    assert (code, "classes=4 does not go with outcome='binary'" in out) == (1, False), "errors are not results"

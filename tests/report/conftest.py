@@ -22,6 +22,7 @@ PERSONAL = Experiment(
     seeds=2,
     privacy=example_level(epsilon=2.0, delta=1e-4),
     phases=(Phase("mean_regularized", 6, {"strength": 0.5}),),
+    why="method=mean_regularized was picked: theory expects <much>",
 )
 EXPERIMENTS = {
     "personal": PERSONAL,

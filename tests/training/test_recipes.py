@@ -11,9 +11,11 @@ import pytest
 
 from kinfolk import PersonalizedClassifier, client_level, example_level, from_rows, none, recommend, run
 from kinfolk.data.federation import Federation
-from kinfolk.toml import ConfigError
+from kinfolk.privacy.levels import PrivacyLevel
+from kinfolk.toml import ConfigError, from_toml, to_toml
 from kinfolk.training import recipes, run_directory
-from kinfolk.training.experiment import ModelChoice, Phase, Training
+from kinfolk.training.experiment import Afterwards, Experiment, ModelChoice, Phase, Training
+from kinfolk.training.public_numbers import few_releases
 
 X = np.random.default_rng(0).uniform(-1, 1, size=(120, 3)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(np.int32)
@@ -48,21 +50,44 @@ def test_the_library_decides_what_the_command_and_the_estimator_do(
     mine = recommend(federation(), level, seed=0, **given)
     for other in (found, estimator.experiment_):
         assert (other.model, other.training, other.phases) == (mine.model, mine.training, mine.phases)
+        assert other.afterwards == mine.afterwards
+        assert bool(other.why) == bool(mine.why)
 
 
-def test_the_settings_are_those_they_were() -> None:
-    """Which defaults are chosen is another question: here they only have one home."""
+def test_a_strength_is_learned_at_example_level_and_chosen_by_each_client_at_client_level() -> None:
     number = recommend(federation("number"), example_level(1.0))
     assert (number.model, number.training) == (ModelChoice("linear"), Training(None))
-    assert number.phases == (Phase("mean_regularized", 60, {"step_size": 0.5, "strength": 1.6}),)
+    learned = {"strength": "auto", "start": 4.0, "curvature": 0.4}
+    assert number.phases == (Phase("mean_regularized", 120, {"step_size": 0.043, **learned}),)
+    binary = recommend(federation(), example_level(1.0)).phases[0]
+    assert binary.options == {"step_size": 0.17, "strength": "auto", "start": 16.0, "curvature": 0.1}
     found = recommend(federation(), client_level(1.0))
     assert (found.model, found.training) == (ModelChoice("logistic"), Training(32))
-    assert found.phases == (Phase("local", 20, {"step_size": 0.5}),)
+    assert found.phases == (Phase("mean_regularized", 3, {"strength": 0.1, "solved": True}),)
+    assert found.afterwards == Afterwards("self_select")
+    by_hand = recommend(federation(), client_level(1.0), rounds=7)
+    assert (by_hand.phases[0].rounds, by_hand.afterwards) == (7, None), "steps were asked for"
     privacy = example_level(3.0)
     built_in = recipes.for_choice(recipes.DataChoice("school"), 0, privacy, recipes.Given())
-    assert built_in == recipes.Recipe(
-        ModelChoice(), Training(32), Phase("mean_regularized", 60, {"step_size": 0.1}), ()
-    )
+    assert built_in == recipes.Recipe(ModelChoice(), Training(32), Phase("mean_regularized", 60, {"step_size": 0.1}))
+
+
+@pytest.mark.parametrize("privacy", [example_level(1.0), client_level(1.0, 0.1), none()], ids=lambda one: one.level)
+def test_a_recipe_says_what_it_chose_why_and_what_to_expect(privacy: PrivacyLevel) -> None:
+    mine = recommend(federation(), privacy)
+    assert mine.why.startswith("method=mean_regularized with ")
+    assert "with 3 clients of" in mine.why
+    assert "theory expects sharing to remove" in mine.why
+    assert from_toml(to_toml(mine), Experiment).why == mine.why
+    assert recommend(federation(), privacy, method="fedavg").why == "", "the user chose"
+
+
+def test_a_shared_model_is_always_there_for_newcomers() -> None:
+    """Not even one client alone trains a model that nobody else could use."""
+    one = from_rows(X, Y, ["graz"] * 120, outcome="binary")
+    for data in (federation(), one):
+        for privacy in (example_level(30.0), client_level(30.0, 0.1), none()):
+            assert recommend(data, privacy).phases[0].method != "local"
 
 
 def test_what_is_given_comes_first() -> None:
@@ -86,7 +111,8 @@ def test_a_recommended_experiment_runs_on_the_federation_it_is_for(tmp_path: Pat
 def test_an_estimator_learns_its_strength() -> None:
     level = example_level(8.0, 1e-3)
     found = PersonalizedClassifier(privacy=level, strength="auto", rounds=3, random_state=0).fit(X, Y, clients=WHO)
-    assert found.experiment_.phases[0] == Phase("mean_regularized", 3, {"step_size": 0.5, "strength": "auto"})
+    assert found.experiment_.phases[0].options["strength"] == "auto"
+    assert found.experiment_.phases[0].rounds == 3
     assert found.privacy_.get("strength_learned", False)
     assert found.predict(X, clients=WHO).shape == (120,)
     with pytest.raises(ConfigError, match="level='client'"):
@@ -113,7 +139,7 @@ def test_linear_regression_at_example_level_gets_few_releases_where_public_numbe
     assert picked(10, 15).method != "few_releases", "too little signal"
     assert picked(4, 2000).method != "few_releases", "too few clients to learn from"
     assert picked(10, 200, features=101).method != "few_releases", "too many products"
-    found = recipes.few_releases(example_level(1.0), [200] * 10, 4, recipes.Given())
+    found = few_releases(example_level(1.0), [200] * 10, 4)
     assert found is not None
     assert "times above its noise: seven releases learn more" in found.why
-    assert recipes.few_releases(none(), [200] * 10, 4, recipes.Given()) is None
+    assert few_releases(none(), [200] * 10, 4) is None

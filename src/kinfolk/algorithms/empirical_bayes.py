@@ -101,8 +101,8 @@ def fitted(gate: DataGate, ridge: Value, prior: Prior | None = None) -> Array:
     """This client's linear model in closed form, as a matrix (features and a constant) x outputs.
 
     Without a prior: ridge regression (logistic regression for binary outcomes, squared error of indicators for
-    classes, multiplied to be logits). With one: averaged over its candidates by evidence, and checked against the former
-    by leaving rows out.
+    classes, multiplied to be logits). With one: averaged over its candidates by evidence, and checked against the
+    former by leaving rows out.
     """
     layers, rows = gate.model.layers, gate.examples()
     if len(layers) != 1 or not isinstance(layers[0], Dense):

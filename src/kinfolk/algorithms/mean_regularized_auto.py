@@ -213,7 +213,7 @@ class MeanRegularizedAuto:
     scaling: Value = 1.0
     """1: a client's strength goes with the variance of its estimate; 0: one strength for all."""
     average: Value = 3.0
-    """The returned model is the mean of all rounds' models, weighted by (round number)^average: about a tail average."""
+    """The returned model is the mean of all rounds' models, weighted by (round number)^average: a tail average."""
     apart: bool = field(default=False, metadata={"static": True})
     """The shared model is federated averaging's instead of the mean of the personal ones: Ditto, at twice the cost."""
     pull: str = field(default="step", metadata={"static": True})

@@ -135,6 +135,7 @@ def compare(
                 training=training,
                 privacy=privacy,
                 phases=phases,
+                afterwards=recipe.afterwards,
             )
             shown = name if kinds == ["trusted"] else f"{name}, {kind}"
             label = shown if budget is None else f"{shown}, epsilon {budget:g}"

@@ -26,6 +26,7 @@ from kinfolk.cli.evaluate import evaluate
 from kinfolk.cli.kept_programs import keep_programs
 from kinfolk.cli.ledger import ledger_app
 from kinfolk.cli.output import VERSION, Delta, Epsilon, Json, console, emit
+from kinfolk.cli.plan_defaults import defaults as plan_defaults
 from kinfolk.cli.plan_strength import strength as plan_strength
 from kinfolk.cli.predict import export, predict
 from kinfolk.cli.report import report
@@ -55,6 +56,7 @@ app.command()(attack)
 app.command()(tune)
 plan_app = typer.Typer(rich_markup_mode="markdown")
 app.add_typer(plan_app, name="plan")
+plan_app.command("defaults")(plan_defaults)
 plan_app.command("strength")(plan_strength)
 app.command()(report)
 app.command()(reproduce)
@@ -101,7 +103,8 @@ def plan(
     survivors: Annotated[int | None, typer.Option(help="Likewise: the fewest that must be left of a round.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Plan a budget without data: leave out one number and get it. `plan strength`: the best strength in theory.
+    """Plan a budget without data: leave out one number and get it. `plan defaults`: what would be chosen for data of a
+    size, and why. `plan strength`: the best strength in theory.
 
     `kinfolk plan --level client --clients 205 --cohort 100 --rounds 1000 --noise-multiplier 5 --delta 0.004878`
     """

@@ -167,7 +167,9 @@ def train(
             training=found.training,
             privacy=privacy,
             phases=(found.phase,),
+            afterwards=found.afterwards,
             evaluate=evaluate,
+            why=found.why,
         )
     if experiment.seed is None and experiment.privacy.level.private and experiment.evaluate is None:
         notes += about_test_rows(experiment.data.test_fraction)

@@ -85,6 +85,8 @@ def _summary(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
         )
     if len(records) == 1:
         parts.append(Facts(_facts(first)))
+        if first.experiment.why:
+            parts.append(Paragraph((f"Chosen from public numbers: {first.experiment.why}.",)))
     parts += verdict(records)
     header = ["method", "level", "rounds", "epsilon", "delta"]
     rows = []

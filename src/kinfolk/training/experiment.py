@@ -136,6 +136,9 @@ class Experiment:
     evaluate: float | None = None
     """Epsilon of one evaluation on the test rows at the end, beside that of training, whose metrics may be published;
     None: none is planned."""
+    why: str = ""
+    """Why the method was chosen and what it is expected to gain, in a sentence, where a recipe chose it; from public
+    numbers alone."""
 
     def __post_init__(self) -> None:
         for name, value, kind in (("data", self.data, DataChoice), ("model", self.model, ModelChoice)):

@@ -1,22 +1,15 @@
 """Settings for data nobody has looked at: from the level, the (public) sizes and the schema alone.
 
 The one place that decides model, method, local work and rounds where the user did not: for the command line,
-`compare`, the estimators and `recommend`.
-
->>> automatic("example", [40] * 20, features=10, epsilon=1.0).method
-'mean_regularized'
->>> automatic("example", [5000] * 20, features=10, epsilon=3.0).method
-'local'
+`compare`, the estimators and `recommend`. What numbers say is in `public_numbers.py`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from kinfolk import limits
 from kinfolk.algorithms.registry import REGISTRY, rounds_of, takes_steps
@@ -26,26 +19,22 @@ from kinfolk.data.registry import load_data
 from kinfolk.data.tables import schema as schemas
 from kinfolk.outcomes import OUTCOMES
 from kinfolk.privacy.levels import PrivacyLevel, example_level
-from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.training import public_numbers
+from kinfolk.training.experiment import Afterwards, Experiment, ModelChoice, Phase, Training
 from kinfolk.training.inputs import as_units
+from kinfolk.training.public_numbers import Method, Settings
 
-SPREAD = 0.25
-"""How much the weights of different clients are taken to differ (standard deviation, features between -1 and 1)."""
-WORTH_SHARING = 0.2
-"""Clients share when that is predicted to remove at least this part of their error."""
-LARGEST_FULL_BATCH = 2**14
-"""The most examples that one exact release can sum."""
 PULLED = ("mean_regularized", "ditto", "relation_regularized")
 """Methods whose strength is that of a pull towards a mean, for which theory has a value."""
-FEW = "few_releases"
-"""The method for linear regression at example level, where its signal suffices."""
-LEAST_SIGNAL = 3.0
-"""How far a gradient of all clients must stand out of its noise (`signal_of`) for few releases to be picked."""
-FEWEST_CLIENTS, MOST_FEATURES = 5, 100
-"""Few releases learn from at least so many clients what they have in common, and release this number squared."""
 MODELS = {outcome: about.model for outcome, about in OUTCOMES.items()}
+STUDIED = ("number", "binary", "classes")
+"""Outcomes that the study of defaults has; others are trained with the strength that theory has."""
 COMPARED_STRENGTH = 0.5
 """What methods that pull are compared with on built-in data."""
+SOLVED_ROUNDS, SOLVED_STRENGTH = 3, 0.1
+"""Of mean regularisation that solves for linear models, at client level."""
+MOST_SOLVED, MOST_SELECTED = 512, 128
+"""The most weights of a model that is solved for, and features of one that clients select from candidates."""
 
 
 @dataclass(frozen=True)
@@ -87,27 +76,15 @@ class Recipe:
     model: ModelChoice
     training: Training
     phase: Phase
-    notes: tuple[str, ...] = ()
-    """For the person at the screen."""
+    why: str = ""
+    """What was chosen, why, and what that is expected to gain, in a sentence; empty where the user chose the method."""
+    afterwards: Afterwards | None = None
+    """What clients do alone at the end."""
 
-
-@dataclass(frozen=True)
-class Settings:
-    """Local work and rounds that suit a model on scaled features."""
-
-    rounds: int
-    step_size: float
-    batch_size: int | None
-
-
-@dataclass(frozen=True)
-class Method:
-    """A method and the reason for it in words."""
-
-    method: str
-    strength: float
-    """The best pull towards the mean, by the same theory; for methods that pull."""
-    why: str
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """For the person at the screen."""
+        return (self.why,) if self.why else ()
 
 
 def recommend(
@@ -156,26 +133,105 @@ def recommend(
         training=found.training,
         privacy=level,
         phases=(found.phase,),
+        afterwards=found.afterwards,
+        why=found.why,
     )
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What is public about a federation."""
+
+    outcome: str
+    classes: int
+    sizes: tuple[int, ...]
+    features: int
+    sparse: bool = False
+    inputs: float = field(default=1.0)
+    """The squared length that an example is expected to have."""
+
+    @property
+    def weights(self) -> int:
+        """Of a linear model."""
+        return (self.features + 1) * max(1, self.classes)
+
+
+def numbers_of(federation: Federation) -> Numbers:
+    """What is public about this federation."""
+    sparse = getattr(federation.train, "features", None) is not None
+    sizes = tuple(map(int, federation.train.sizes.tolist()))
+    features = math.prod(federation.shape)
+    return Numbers(federation.outcome, federation.classes, sizes, features, sparse, _inputs(federation))
 
 
 def for_federation(federation: Federation, privacy: PrivacyLevel, given: Given) -> Recipe:
     """Model, local work and method for data of one's own, from public numbers; what the user gave comes first."""
-    federation = as_units(federation, privacy)
-    sizes, features = federation.train.sizes.tolist(), math.prod(federation.shape)
-    usual = settings(privacy.level, step_size_of(federation.outcome, _inputs(federation), federation.classes), sizes)
-    sparse = "sparse_" if getattr(federation.train, "features", None) is not None else ""
-    picked = automatic(privacy.level, sizes, features, privacy.epsilon, privacy.delta)
-    if federation.outcome == "number" and not sparse and not given.hidden:
-        picked = few_releases(privacy, sizes, features, given) or picked
-    method, notes = given.method or _asked_for(given), ()
-    if method is None:
-        method = picked.method
-        pull = f" with strength {picked.strength:g}" if method in PULLED else ""
-        notes = (f"method={method}{pull} was picked: {picked.why}",)
-    model = ModelChoice("mlp", given.hidden) if given.hidden else ModelChoice(sparse + MODELS[federation.outcome])
-    strength = picked.strength if method in PULLED else None
-    return Recipe(model, *_work(method, given, usual, strength), notes)
+    return for_numbers(numbers_of(as_units(federation, privacy)), privacy, given)
+
+
+def for_numbers(public: Numbers, privacy: PrivacyLevel, given: Given) -> Recipe:
+    """The same from public numbers alone, before there are data."""
+    sparse = "sparse_" if public.sparse else ""
+    model = ModelChoice("mlp", given.hidden) if given.hidden else ModelChoice(sparse + MODELS[public.outcome])
+    step = public_numbers.step_size_of(public.outcome, public.inputs, public.classes)
+    usual = public_numbers.settings(privacy.level, step, public.sizes)
+    theory = public_numbers.automatic(privacy.level, public.sizes, public.features, privacy.epsilon, privacy.delta)
+    method = given.method or _asked_for(given)
+    linear = not given.hidden and not public.sparse and public.outcome in STUDIED
+    by_steps = given.rounds is not None or given.step_size is not None or bool(given.batch_size)
+    if method is None and linear and not by_steps:
+        found = public_numbers.few_releases(privacy, public.sizes, public.features)
+        if public.outcome == "number" and found is not None:
+            return Recipe(model, *_work(found.method, given, usual), f"method={found.method} was picked: {found.why}")
+        if privacy.level == "client" and public.features < MOST_SELECTED:
+            return _own_and_shared(model, public, theory, given, usual)
+    by_default = given.strength is None and (method == "mean_regularized" or (method is None and len(public.sizes) > 1))
+    if linear and privacy.level == "example" and privacy.epsilon and (given.strength == "auto" or by_default):
+        return _learned(model, public, privacy, replace(given, method=method), theory)
+    if method is not None:
+        return Recipe(model, *_work(method, given, usual, theory.strength if method in PULLED else None))
+    strength = theory.strength if theory.method in PULLED else None
+    pull = "" if strength is None else f" with strength {strength:g}"
+    training = _work(theory.method, given, usual, strength)
+    return Recipe(model, *training, f"method={theory.method}{pull} was picked: {theory.why}")
+
+
+def _learned(model: ModelChoice, public: Numbers, privacy: PrivacyLevel, given: Given, theory: Method) -> Recipe:
+    """Gradient descent at example level with a strength that is learned for free, and as long as noise allows."""
+    epsilon = privacy.epsilon
+    assert epsilon is not None
+    bend = public_numbers.FLATNESS * public_numbers.curvature_of(public.outcome, public.classes)
+    usual = public_numbers.descent(
+        public.outcome, public.classes, public.sizes, public.features, epsilon, privacy.delta
+    )
+    training, phase = _work(given.method or "mean_regularized", replace(given, strength="auto"), usual)
+    start = float(f"{min(theory.strength / bend, public_numbers.LARGEST_START):.2g}")
+    phase = replace(phase, options={**phase.options, "start": start, "curvature": float(f"{bend:.2g}")})
+    if given.method is not None:
+        return Recipe(model, training, phase)
+    why = (
+        f"method=mean_regularized with strength auto was picked: {theory.basis or theory.why}; models of their own are "
+        f"pulled to their mean by as much as training itself shows to be right, which costs nothing; {phase.rounds} "
+        f"rounds with steps of {phase.options['step_size']:g}, whose average is kept, as the noise allows"
+    )
+    return Recipe(model, training, phase, why)
+
+
+def _own_and_shared(model: ModelChoice, public: Numbers, theory: Method, given: Given, usual: Settings) -> Recipe:
+    """Client level, linear: a shared model, of which every client takes what helps it, by its own rows, for free."""
+    if public.weights <= MOST_SOLVED:
+        training, phase = (
+            Training(usual.batch_size),
+            Phase("mean_regularized", SOLVED_ROUNDS, {"strength": SOLVED_STRENGTH, "solved": True}),
+        )
+    else:
+        training, phase = _work("mean_regularized", given, usual, theory.strength)
+    why = (
+        f"method=mean_regularized with self-selection afterwards was picked: {theory.basis or theory.why}; every "
+        "client fits models of its own, near the shared one and near nothing, and weighs them by its own rows, which "
+        "costs nothing: it should hardly do worse than alone"
+    )
+    return Recipe(model, training, phase, why, Afterwards("self_select"))
 
 
 def for_choice(choice: DataChoice, seed: int, privacy: PrivacyLevel, given: Given) -> Recipe:
@@ -184,7 +240,7 @@ def for_choice(choice: DataChoice, seed: int, privacy: PrivacyLevel, given: Give
         return for_federation(load_data(choice, seed), privacy, given)
     method = given.method or _asked_for(given) or "mean_regularized"
     model = ModelChoice("mlp", given.hidden) if given.hidden else ModelChoice()
-    return Recipe(model, *_work(method, given, Settings(60, 0.1, 32), None))
+    return Recipe(model, *_work(method, given, Settings(60, 0.1, 32)))
 
 
 def _asked_for(given: Given) -> str | None:
@@ -194,7 +250,7 @@ def _asked_for(given: Given) -> str | None:
     return None if given.strength is None and given.pull is None else "mean_regularized"
 
 
-def _work(method: str, given: Given, usual: Settings, strength: float | None) -> tuple[Training, Phase]:
+def _work(method: str, given: Given, usual: Settings, strength: float | None = None) -> tuple[Training, Phase]:
     """Local work and the method with its options."""
     options: dict[str, Any] = {}
     if takes_steps(method) or given.step_size is not None:
@@ -216,105 +272,4 @@ def _inputs(federation: Federation) -> float:
     """As `inputs_of` has it; features without a schema count as numbers."""
     if not federation.encoding:
         return 1 + math.prod(federation.shape) / 3
-    return inputs_of(schemas.from_toml(federation.encoding))
-
-
-def inputs_of(schema: schemas.Schema) -> float:
-    """The squared length of an example whose features are spread evenly over their bounds, with 1 for the bias."""
-    return 1 + sum(1 if column.kind != "number" else 1 / 3 for column in schema.columns)
-
-
-def step_size_of(outcome: str, inputs: float, classes: int = 0) -> float:
-    """One over the curvature that features spread evenly over their bounds would have, at most a half.
-
-    `inputs`: the squared length that an example is expected to have. The loss of a logit bends a quarter as much as
-    that of a number; those of several labels are divided by the root of their number, and steps are longer by it.
-    """
-    curvature = inputs / 4 if outcome in ("binary", "classes", "labels") else inputs
-    longer = math.sqrt(classes) if outcome == "labels" else 1.0
-    return float(f"{longer * min(0.5, 1 / curvature):.2g}")
-
-
-def settings(level: str, step_size: float, sizes: Sequence[int]) -> Settings:
-    """Rounds, step and batch size.
-
-    With noise on every step, full batches and few rounds waste the least of the budget; at client level local steps are
-    free, and few rounds are released.
-    """
-    if level == "example":
-        return Settings(60, step_size, None if max(sizes) <= LARGEST_FULL_BATCH else 2048)
-    return Settings(20 if level == "client" else 60, step_size, 32)
-
-
-def few_releases(privacy: PrivacyLevel, sizes: Sequence[int], features: int, given: Given) -> Method | None:
-    """Few releases for linear regression, where public numbers say that they suit; None where they do not.
-
-    Whoever gives a number of gradient descent (rounds, a step, a batch) wants gradient descent.
-    """
-    clients, epsilon = len(sizes), privacy.epsilon
-    if privacy.level != "example" or epsilon is None or privacy.noise_bands > 1:
-        return None
-    if given.rounds is not None or given.step_size is not None or given.batch_size:
-        return None
-    suited = features < min(MOST_FEATURES + 1, float(np.median(sizes))) and max(sizes) <= LARGEST_FULL_BATCH
-    if clients < FEWEST_CLIENTS or not suited:
-        return None
-    signal = signal_of(sizes, features, epsilon, privacy.delta)
-    if signal < LEAST_SIGNAL:
-        return None
-    return Method(
-        FEW,
-        1.0,
-        f"with {clients} clients of {np.median(sizes):.0f} rows (median), {features} features and epsilon {epsilon:g}, "
-        f"a gradient of all clients stands {signal:.1f} times above its noise: seven releases learn more than many "
-        "gradients do, and find the target's range themselves",
-    )
-
-
-def signal_of(sizes: Sequence[int], features: int, epsilon: float, delta: float | None = None) -> float:
-    """How far a gradient of all clients together stands out of its noise, from public numbers.
-
-    The mean of `n_k / noise_k`, times the root of the number of clients, over the number of weights.
-    """
-    n = np.asarray(sizes, float)
-    return float(np.mean(n / np.sqrt(_noise(n, epsilon, delta))) * math.sqrt(len(n)) / (features + 1))
-
-
-def _noise(units: np.ndarray | int, epsilon: float, delta: float | None) -> np.ndarray:
-    """The variance of noise on a sum of contributions of length 1 that is released once, roughly."""
-    deltas = np.minimum(1e-5, np.asarray(units, float) ** -1.1) if delta is None else np.asarray(delta)
-    return 2 * np.log(1.25 / deltas) / epsilon**2
-
-
-def automatic(
-    level: str, sizes: Sequence[int], features: int, epsilon: float | None, delta: float | None = None
-) -> Method:
-    """The method that theory predicts to be best, from public numbers alone.
-
-    Estimating one weight of client k from its n_k examples has variance v_k: 1/n_k from sampling and, at example level,
-    `features * noise^2 / n_k^2` from noise, `noise^2 = 2 log(1.25/delta) / epsilon^2`. A pull towards the mean of m
-    clients, whose own weights differ by SPREAD, is best at strength `v_k / tau^2` and removes the part
-    `(1 - 1/m) v_k / (v_k + tau^2)` of the error (mean estimation; Liu, Hu, Wu and Smith, 2022, section 5). At client
-    level the mean itself is noisy, which adds `features * noise^2 / m^2` to tau^2.
-    """
-    clients = len(sizes)
-    if clients == 1:
-        return Method("local", 1.0, "there is only one client, and nobody to learn from")
-    n = np.asarray(sizes, float)
-    units = clients if level == "client" else n
-    noise = _noise(units, epsilon, delta) if level != "none" and epsilon else np.zeros(1)
-    variance = 1 / n + (features * noise / n**2 if level == "example" else 0)
-    spread = SPREAD**2 + (features * float(np.max(noise)) / clients**2 if level == "client" else 0)
-    gain = float(np.median((1 - 1 / clients) * variance / (variance + spread)))
-    strength = float(np.median(variance) / spread)
-    budget = f"epsilon {epsilon:g}" if level != "none" and epsilon else "no noise"
-    basis = (
-        f"with {clients} clients of {np.median(n):.0f} rows (median), {features} features and {budget}, theory expects "
-        f"sharing to remove {math.floor(100 * gain)} % of a typical client's error"
-    )
-    strength = 10 ** (round(10 * math.log10(min(max(strength, 0.05), 20.0))) / 10)
-    strength = float(f"{strength:.2g}")
-    if gain < WORTH_SHARING:
-        least = f"less than the {100 * WORTH_SHARING:.0f} % from which on this shares unasked"
-        return Method("local", strength, f"{basis}, {least}: every client trains alone")
-    return Method("mean_regularized", strength, f"{basis}: models of their own, pulled to their mean")
+    return public_numbers.inputs_of(schemas.from_toml(federation.encoding))
