@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import time
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from rich.console import Console
 
+from kinfolk.cli import output
 from kinfolk.cli.output import bar
 from kinfolk.report import line_chart
 from kinfolk.report.compare_chart import privacy_utility
@@ -104,6 +108,17 @@ def test_a_bar_in_a_file_is_one_whole_line(capsys: pytest.CaptureFixture[str]) -
             progress(done, 2, {"loss": 0.123456, "error": 0.25, "MAE (points)": 4.217, "epsilon": 3.0})
     said = capsys.readouterr().err.splitlines()
     assert said == [f"{name}: 2 of 2 rounds, MAE (points) 4.22, epsilon 3 (simulated)"]
+
+
+def test_a_bar_moves_before_there_is_anything_to_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While counting, calibrating and compiling: it goes to and fro, and says for how long."""
+    drawn = io.StringIO()
+    monkeypatch.setattr(output, "Console", lambda **_: Console(file=drawn, force_terminal=True, width=120))
+    with output.bar(False, "local"):
+        time.sleep(1.3)
+    frames = {frame for frame in drawn.getvalue().split("\r") if "compiling" in frame}
+    assert len(frames) > 3
+    assert any("0:00:01" in frame for frame in frames)
 
 
 def test_the_automatic_choice_follows_the_theory() -> None:

@@ -16,14 +16,17 @@ from tests.docs.blocks import blocks, matches, run_page
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+FOLLOWING = ("start/five-minutes.md", "guides/reports.md")
+"""Pages that are read one after the other, in one folder: `runs/*` is then all that there is."""
 
 pytestmark = pytest.mark.docs
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PAGES)
-def test_what_a_page_shows_works(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_page(DOCS / name, tmp_path, monkeypatch)
+@pytest.mark.parametrize("names", [FOLLOWING, *((name,) for name in PAGES if name not in FOLLOWING)], ids="+".join)
+def test_what_a_page_shows_works(names: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in names:
+        run_page(DOCS / name, tmp_path, monkeypatch)
 
 
 def test_there_is_something_to_run() -> None:

@@ -32,6 +32,14 @@ def test_the_python_examples_run(
     assert 2.9 < float(capsys.readouterr().out) <= 3
 
 
+def test_its_numbers_are_those_of_a_page_that_is_run() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "start" / "five-minutes.md").read_text()
+    for method in ("local", "fedavg", "mean_regularized"):
+        (shown,) = re.findall(rf"^\| {method} \([^|]*\) \|(.*)\|$", README, re.M)
+        (run,) = re.findall(rf"^│ {method} +│(.*)│$", page, re.M)
+        assert [cell.strip() for cell in shown.split("|")] == [cell.strip() for cell in run.split("│")]
+
+
 def test_every_command_exists() -> None:
     shown = set(re.findall(r"^    kinfolk (\w+)", README, re.M))
     commands = {command.callback.__name__ for command in main.app.registered_commands if command.callback}

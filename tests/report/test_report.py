@@ -274,6 +274,13 @@ def test_errors_name_the_remedy(trained: Any, tmp_path: Path, monkeypatch: pytes
         pdf.printed("")
 
 
+def test_pictures_are_written_by_one_module() -> None:
+    source = Path(page_charts.__file__).parents[1]
+    element = re.compile(r"<(?:svg|line|rect|circle|path|polyline|polygon|text|g)[ >]")
+    writers = [path.name for path in source.rglob("*.py") if element.search(path.read_text())]
+    assert writers == ["svg.py"], "its doctest shows one; the others call it"
+
+
 def test_few_clients_are_named_and_have_bars_of_their_own() -> None:
     names = ("Lyon University Hospital", "Oslo", "Turku <3>")
     series = tuple(

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kinfolk.accounting import account
 from kinfolk.accounting.composition import BudgetError
 from kinfolk.accounting.ledger import Ledger, LedgerError, read_lines
 from kinfolk.data import registry
@@ -129,8 +130,14 @@ def test_a_release_is_charged_to_the_data_sets_ledger_and_cannot_be_repeated(tmp
     first = loop.run(experiment(seed=None), tmp_path)
     assert first.statement()["simulated"] is False
     spent = first.statement()["epsilon"]
-    with pytest.raises(LedgerError, match="beyond its budget of 4"):
-        loop.run(experiment(seed=None), tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prepare, "count_uses", None)  # refused before anything is counted, calibrated or compiled
+        with pytest.raises(LedgerError, match=r"has spent .* beyond its budget of 4"):
+            loop.run(experiment(seed=None), tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(account, "require_left", lambda *_: None)
+        with pytest.raises(LedgerError, match=r"would reach [4-9].*, beyond its budget of 4"):  # as the whole way does
+            loop.run(experiment(seed=None), tmp_path)
     assert first.statement()["epsilon"] == spent
     assert len(list(tmp_path.glob("run-*"))) == 1, "what was refused leaves nothing behind"
     again = loop.run(experiment(seed=None), tmp_path, ledger=tmp_path / "other.jsonl")

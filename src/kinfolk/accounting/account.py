@@ -22,15 +22,7 @@ from kinfolk.accounting.members import PERSON, Source
 from kinfolk.accounting.noise_for_budget import times
 from kinfolk.accounting.owner import reasons
 from kinfolk.accounting.plans import PLAN, more, plan_of, plans
-from kinfolk.accounting.standing import (
-    APART,
-    PROMISE,
-    Promise,
-    Standing,
-    Worst,
-    require,
-    require_known,
-)
+from kinfolk.accounting.standing import APART, PROMISE, Promise, Standing, Worst, require, require_known, require_left
 from kinfolk.accounting.statement import Book, Statement, dearest, statement
 from kinfolk.accounting.views import trusted
 from kinfolk.data.identity import label
@@ -169,9 +161,17 @@ class Account:
             )
         ]
 
-    def require(self, ledger: Ledger, run: str, parts: Iterable[range]) -> None:
-        """Refuses rounds that would take a party beyond its budget, together with all that its ledger holds."""
+    def require(self, ledger: Ledger, run: str, parts: Iterable[range] | None) -> None:
+        """Refuses rounds that would take a party beyond its budget, together with all that its ledger holds.
+
+        `parts`: None before anything was counted or calibrated; what is spent already is refused then.
+        """
         if not self.level.private:
+            return
+        if parts is None:
+            if ledger.store is not None and self.source is not None:
+                spends = {party: budget.epsilon for party, budget in self.budgets().items()}
+                require_left(Standing(ledger.lines, ledger.notes, ledger.store), self.promise(ledger, run), spends)
             return
         lines = [line for rounds in parts for line in self.lines(run, rounds)]
         if ledger.store is not None and self.source is not None:

@@ -24,6 +24,8 @@ from kinfolk.privacy.levels import Level
 from kinfolk.privacy.release import Cost
 
 SLACK = 1 + 1e-9
+SPENT, ASKED = 0.99, 4
+"""From this share of a promise on it is spent; and of how many parties that is asked before anything is calibrated."""
 MANY = 10_000
 """Units that a person may have been in, in releases that were known by name only: no budget covers that."""
 PROMISE, APART = "promise", "disjoint"
@@ -294,6 +296,22 @@ def require(standing: Standing, planned: Promise) -> None:
             raise LedgerError(
                 f"{whose} would reach {worst.epsilon:.4g}, beyond {limit} {epsilon:.4g} at delta={delta:g}.{also} "
                 f"Spend less (a smaller epsilon, fewer rounds), or {remedy}"
+            )
+
+
+def require_left(standing: Standing, planned: Promise, spends: Mapping[str, float]) -> None:
+    """Refuses a release that takes all that was ever promised where that is spent already: nothing has to be
+    calibrated to know it. A few parties are asked; `require` asks all, once it is known what the release costs.
+
+    `standing`: the ledger alone. `planned`: what the release promises. `spends`: epsilon of the release by party.
+    """
+    for party, (epsilon, delta) in list(planned.budgets.items())[:ASKED]:
+        worst = standing.worst(planned, party) if spends[party] >= epsilon else Worst(0.0, delta, ())
+        if worst.epsilon >= SPENT * epsilon:
+            raise LedgerError(
+                f"{party} has spent {worst.epsilon:.4g} at delta={delta:g}, in {', '.join(worst.releases)}: a release "
+                f"of epsilon={spends[party]:.4g} would reach beyond its budget of {epsilon:.4g}. Promise more in all "
+                "(--promise) if its owner agrees"
             )
 
 

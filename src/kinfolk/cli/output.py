@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 from kinfolk.toml import ConfigError
 
@@ -98,6 +100,14 @@ PLAIN = ("loss", "error", "worst_decile_error", "epsilon")
 """Numbers of a run in progress that stand for themselves; others stand under the name and unit of a metric."""
 
 
+class _Left(ProgressColumn):
+    """How long it has taken while nothing can be said about the rest, and then how long that will take."""
+
+    def render(self, task: Task) -> Text:
+        seconds = task.elapsed if task.total is None else task.time_remaining
+        return Text("" if seconds is None else str(timedelta(seconds=int(seconds))))
+
+
 class bar:
     """A progress bar for one run, on standard error; silent with --json."""
 
@@ -107,7 +117,7 @@ class bar:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("rounds{task.fields[note]}"),
-            TimeRemainingColumn(),
+            _Left(),
         )
         self._simulated = " (simulated)" if simulated else ""
         self._private = "" if simulated else " (private)"

@@ -12,7 +12,11 @@ from kinfolk import svg
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 380, 62, 260, 44, 48
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888", "#222222", "#ee7733", "#009988")
 """Tell apart with any kind of colour vision; lines are also marked by shape."""
-SHAPES = ('<circle r="3.2"/>', '<rect x="-3" y="-3" width="6" height="6"/>', '<path d="M0 -4 l4 7 h-8 z"/>')
+SHAPES = (
+    svg.tag("circle", r="3.2"),
+    svg.tag("rect", x=-3, y=-3, width=6, height=6),
+    svg.tag("path", d="M0 -4 l4 7 h-8 z"),
+)
 SIDE = 3
 """How far whiskers of different lines stand apart, so that none hides another."""
 Points = Sequence[tuple[float, ...]]

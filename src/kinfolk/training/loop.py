@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kinfolk.accounting import locks, owner
+from kinfolk.accounting.account import Account
 from kinfolk.accounting.ledger import Ledger, LedgerError
 from kinfolk.engines import resident
 from kinfolk.engines.client_store import StoreError
@@ -71,7 +72,15 @@ def run(
     """
     tracking.check(track)
     inputs.check_given(experiment, data, model)
-    job = prepare(inputs.in_words(experiment, data, model), data, model).disjoint(disjoint_because)
+
+    def nothing_left(account: Account) -> None:
+        kept = owner.default_ledger() if ledger is None else ledger
+        if account.released and experiment.evaluate is None and kept.exists():
+            with owner.open_owned(kept, others=sorted(output.glob("*/private"))) as spent:
+                account.require(spent, "", None)
+
+    job = prepare(inputs.in_words(experiment, data, model), data, model, before=nothing_left)
+    job = job.disjoint(disjoint_because)
     job = published.with_room(job)
     refuse_bad_release(job)
     where = run_directory.create(output, job.experiment)

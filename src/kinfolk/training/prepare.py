@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,11 +91,12 @@ def prepare(
     given: GivenData | None = None,
     own_model: Model | None = None,
     own_algorithms: tuple[Algorithm, ...] | None = None,
+    before: Callable[[Account], None] | None = None,
 ) -> Job:
     """Loads data, counts releases on the program itself, calibrates the noise to them and checks the flow.
 
     `given`, `own_model` and `own_algorithms` (one per phase): data, model and methods, where they are objects and not
-    only named by the experiment.
+    only named by the experiment. `before` is asked before anything is counted, with an account that is a draft.
     """
     level, federations = experiment.privacy, federations_of(experiment, given)
     data = federations[0]
@@ -129,7 +130,16 @@ def prepare(
         noise_factors(algorithms, experiment.spans),
     )
 
+    parties, units = level.level.parties(data.ids), tuple(level.level.units(sizes))
+    released, source = experiment.seed is None, source_of(data)
+    settled = level.settled(len(sizes))
+
+    def account_of(terms: Terms, uses: Uses) -> Account:
+        return Account(settled, data.name, parties, units, terms, uses, released=released, source=source)
+
     def count(draft: Terms) -> Uses:
+        if before is not None:
+            before(account_of(draft, {}))
         counted = streaming.count_uses if streamed else count_uses
         one_seed = trees.row(clients, 0)
         phases = zip(algorithms, experiment.spans, strict=True)
@@ -141,10 +151,7 @@ def prepare(
         clients = dataclasses.replace(
             clients, weights=jnp.tile(precision_weights(terms, sizes, clients), (len(federations), 1))
         )
-    parties, units = level.level.parties(data.ids), tuple(level.level.units(sizes))
-    released, source = experiment.seed is None, source_of(data)
-    settled = level.settled(len(sizes))
-    account = Account(settled, data.name, parties, units, terms, uses, released=released, source=source)
+    account = account_of(terms, uses)
     checks = tuple(check_job(plan, algorithm, terms, clients) for algorithm in algorithms)
     return Job(
         experiment=experiment,
