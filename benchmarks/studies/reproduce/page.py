@@ -38,7 +38,7 @@ def picture(item: Item, measured: Measured) -> str:
     positive = all(x > 0 for points in measured.curves.values() for x, _, _ in points)
     return line_chart.lines(
         f"{item.name}: {item.title}",
-        measured.curves,
+        {name: [(x, mean) for x, mean, _ in points] for name, points in measured.curves.items()},
         item.across,
         item.up,
         log_across=item.log_across and positive,
