@@ -75,9 +75,9 @@ def took(record: dict[str, Any]) -> str:
 
 
 def claims(item: Item, measured: Measured) -> list[str]:
-    rows = [f"| {claim.says} | {'yes' if claim.holds(measured.curves) else 'no'} |" for claim in item.claims]
     if measured.stand_in:
         return ["A stand-in: what it gives is not compared with the paper's statements.", ""]
+    rows = [f"| {claim.says} | {'yes' if claim.holds(measured.curves) else 'no'} |" for claim in item.claims]
     return ["| what the paper says | here |", "|---|---|", *rows, ""]
 
 
