@@ -186,7 +186,10 @@ def over_flower(
             process.join()
     run = last_run(home / "server")
     assert run is not None
-    times = [json.loads(line)["seconds"] for line in (run.private / "times.jsonl").read_text().splitlines()]
+    if (run.private / "times.jsonl").exists():
+        times = [json.loads(line)["seconds"] for line in (run.private / "times.jsonl").read_text().splitlines()]
+    else:  # a secret at client level with a trusted aggregator; here the files of the rounds say it
+        times = np.diff([path.stat().st_mtime for path in sorted((run.public / "shared").glob("*.npz"))]).tolist()
     shared = [value for _, value in sorted(np.load(run.public / "shared.npz").items())]
     return shared, {
         "seconds_per_round": round(float(np.median(times)), 3),

@@ -25,6 +25,18 @@ def test_rows_that_were_promised_protection_need_their_owners_reason(ledger: Led
     assert aggregators(ledger) == (("lungs", "the registry holds these records anyway"),)
 
 
+def test_secure_sums_hold_against_some_and_are_noted_apart(ledger: Ledger) -> None:
+    first = account(TABLE.source(), "example", epsilon=1.0)
+    release(ledger, "rows", first)
+    with pytest.raises(LedgerError, match=r"'lungs' together with more than 3 silos would see"):
+        trust(ledger, TABLE.source(), "lungs", None, colluding=3)
+    trust(ledger, TABLE.source(), "lungs", "we know them all", colluding=3)
+    trust(ledger, TABLE.source(), "lungs", None, colluding=3)
+    assert aggregators(ledger) == ()
+    said = first.statement(ledger, "rows", program=["p"])["not_covered"]
+    assert said.count("the aggregator of study lungs together with more than 3 of its silos (we know them all)") == 1
+
+
 def test_other_rows_and_client_level_promises_need_none(ledger: Ledger) -> None:
     release(ledger, "rows", account(replace(TABLE, rows=tuple(range(10))).source(), "example", epsilon=1.0))
     trust(ledger, replace(TABLE, rows=tuple(range(20, 40))).source(), "lungs", None)

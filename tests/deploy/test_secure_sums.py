@@ -16,16 +16,22 @@ from kinfolk.accounting.ledger import read_lines
 from kinfolk.deploy import coordinator, silo_program
 from kinfolk.deploy.coordinator import Coordinator, absences
 from kinfolk.deploy.message_relay import REFUSAL
+from kinfolk.deploy.policy import read_policy
 from kinfolk.deploy.server_sums import GIVEN_UP, KEYS, LIST, SHARES, VECTOR, ServerSums
+from kinfolk.deploy.silo import read_silo
 from kinfolk.deploy.silo_program import prepare_silo
+from kinfolk.deploy.status import silo_status
+from kinfolk.deploy.study import read_study
 from kinfolk.deploy.sum_messages import packed, unpacked
 from kinfolk.deploy.sums import Sums, sums_of
 from kinfolk.deploy.worker import Worker
 from kinfolk.privacy.noise_shares import LAW, SecureError
 from kinfolk.privacy.release import PrivacyError
+from kinfolk.report import write_report
 from kinfolk.toml import ConfigError
 from kinfolk.training.experiment import Phase
-from tests.deploy.federations import log_of, policy_of, rows_of
+from tests.deploy.asking import request
+from tests.deploy.federations import log_of, policy_of, rows_of, study_of
 from tests.deploy.secure_federations import (
     KEYS as PUBLIC,
 )
@@ -38,6 +44,7 @@ from tests.deploy.secure_federations import (
     secure_workers,
     tables,
 )
+from tests.deploy.test_parity_processes import write_all
 
 STUDY = secure_study()
 EXCHANGES = (KEYS, SHARES, VECTOR, LIST)
@@ -91,6 +98,8 @@ def test_silos_pay_and_the_statements_have_two_numbers(server: Coordinator, work
         (own,) = worker.folder.glob("runs/*/statement.json")
         assert json.loads(own.read_text())["shared_noise"]["colluding"] == 1
     said = server.finish()
+    page = write_report([server.run.path], server.run.path.parent / "page.html").read_text()
+    assert "together with up to 1 clients" in page
     cost = server.account.costs()["update"][0]
     assert said["epsilon"] == pytest.approx(composition.epsilon([(cost, 2)], 1e-3))
     assert said["shared_noise"]["epsilon_of_observers"] < said["epsilon"]  # type: ignore[typeddict-item]
@@ -248,6 +257,21 @@ def test_malformed_questions_are_refused_and_cost_nothing(
     assert paid(workers[0]) == []
 
 
+def test_rows_that_were_promised_protection_against_everybody_need_a_reason(
+    server: Coordinator, workers: list[Worker], tmp_path: Path
+) -> None:
+    """Secure sums hold against some silos, not against all others: whoever was promised more is asked first."""
+    ledger, before = tmp_path / "owner.jsonl", study_of(seed=None, epsilon=2.0, noise_multiplier=None)
+    with Worker(prepare_silo(before, policy_of(before, "a"), rows_of(tables(), 0)), tmp_path / "old", ledger) as old:
+        assert old.answer(request(before)) != REFUSAL
+    workers[0].__exit__()
+    with Worker(workers[0].program, tmp_path / "again", ledger) as silo:
+        workers[0] = silo
+        assert silo.answer(up_to_vector(server, workers)[0]) == REFUSAL
+        assert "trust_because" in log_of(silo)
+        assert not [line for line in read_lines(ledger) if line.unit == "client"]
+
+
 def test_a_policy_pins_keys_thresholds_and_the_kind_of_study() -> None:
     """A server that puts itself in a silo's place, or asks for fewer survivors, has another study: it gets nobody."""
 
@@ -265,6 +289,7 @@ def test_a_policy_pins_keys_thresholds_and_the_kind_of_study() -> None:
         (SecureError, {"privacy": replace(own, survivors=4, colluding=2)}, "is less than the policy's"),
         (SecureError, {"privacy": replace(own, noise_multiplier=50.0)}, "deviation="),
         (PrivacyError, {"privacy": replace(own, aggregator="trusted", survivors=None, colluding=None)}, "aggregator="),
+        (PrivacyError, {"privacy": replace(own, noise_power=0.5)}, "leave noise_multiplier out"),
         (PrivacyError, {"privacy": replace(own, epsilon=None, noise_multiplier=1.0)}, "needs a budget"),
     ):
         with pytest.raises(what, match=match):
@@ -275,6 +300,22 @@ def test_a_policy_pins_keys_thresholds_and_the_kind_of_study() -> None:
         sums_of(replace(STUDY, roster=replace(STUDY.roster, keys=())))
     with pytest.raises(ConfigError, match="leave the seed out"):
         replace(STUDY, experiment=replace(STUDY.experiment, seed=1))
+
+
+def test_init_makes_keys_for_a_trial_and_none_where_silos_have_their_own(tmp_path: Path) -> None:
+    write_all(tmp_path / "trial", replace(STUDY, roster=replace(STUDY.roster, keys=())), tables())
+    silo = tmp_path / "trial" / "silos" / "a"
+    study, policy = read_study(silo), read_policy(silo / "policy.toml")
+    assert policy.silos == dict(zip(study.roster.clients, study.roster.keys, strict=True))
+    assert (silo / "signing").stat().st_mode & 0o077 == 0
+    assert read_silo(silo).sums is not None
+    found = silo_status(silo)
+    assert (found["aggregator"], found["survivors"], found["colluding"], found["epsilon"]) == ("secure", 3, 1, 0.0)
+    write_all(tmp_path / "real", STUDY, tables())
+    silo = tmp_path / "real" / "silos" / "a"
+    assert read_policy(silo / "policy.toml").silos == PUBLIC
+    with pytest.raises(ConfigError, match="Each silo makes its own: ssh-keygen"):
+        read_silo(silo)
 
 
 def test_rounds_without_a_release_are_refused() -> None:

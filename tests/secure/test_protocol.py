@@ -10,6 +10,7 @@ import pytest
 from kinfolk.secure.messages import Attempt
 from kinfolk.secure.one_process import EXCHANGES, Lost, rehearse
 from kinfolk.secure.server import Aborted, Gathering
+from kinfolk.secure.silo import Silo
 from tests.secure.worlds import FIRST, World, agreement_of, branch, recorded, up_to_vectors, world_of
 
 
@@ -88,11 +89,30 @@ def test_a_masked_vector_alone_is_uniform() -> None:
         assert (np.square(counts - 1250) / 1250).sum() < 60
 
 
-def test_a_silo_that_sends_wrong_shares_stops_the_sum_and_is_noticed() -> None:
-    world = world_of(agreement_of())
-    view = up_to_vectors(world)
-    liar = world.silos[0]._secrets
-    assert liar is not None
-    liar.shares = {name: (key, bytes(33)) for name, (key, _) in liar.shares.items()}
-    with pytest.raises(Aborted, match="wrong ones"):
-        finished(world, view)
+def lie(silo: Silo) -> None:
+    """Makes a silo open other shares than it was sent."""
+    own = silo._secrets
+    assert own is not None
+    own.shares = {name: (bytes(33), bytes(33)) for name in own.shares}
+
+
+@pytest.mark.parametrize("lost", [(), ("silo4",)])
+def test_one_silo_that_sends_wrong_shares_is_found_and_left_out(lost: tuple[str, ...]) -> None:
+    world = world_of(agreement_of(6, 4, 1))
+    with recorded(world):
+        view = up_to_vectors(world)
+    for name in lost:
+        del view.vectors[name]
+    lie(world.silos[2])
+    assert (finished(world, view) == world.sum_of(view.heard())).all()
+    assert view.liar == world.agreement.place("silo2")
+
+
+def test_wrong_shares_that_nobody_can_stand_in_for_stop_the_sum() -> None:
+    for liars, silos in ((1, 4), (2, 6)):
+        world = world_of(agreement_of(silos, 4, 1))
+        view = up_to_vectors(world)
+        for silo in world.silos[:liars]:
+            lie(silo)
+        with pytest.raises(Aborted, match="wrong ones"):
+            finished(world, view)

@@ -134,7 +134,8 @@ class Book:
     seen: float
     """Epsilon over several runs against somebody who sees who takes part; 0 where there is one run alone."""
     trusted: tuple[tuple[str, str], ...] = ()
-    """Studies whose aggregators were sent messages of these rows without noise, and why."""
+    """Whom it does not hold against, in words, and why: aggregators that were sent messages of these rows without
+    noise, and those of secure sums with more silos than these hold against."""
 
 
 def statement(
@@ -221,11 +222,7 @@ def _add_promise(result: Statement, book: Book) -> None:
     if "person" in result and "clients_per_person" in result:
         both = [(party["epsilon"], party["delta"]) for party in result["parties"]]
         result["person"]["epsilon"], _ = dearest(both, result["clients_per_person"])
-    for study, why in book.trusted:
-        reason = f" ({why})" if why else ""
-        result["not_covered"].append(
-            f"the aggregator of study {study}, which was sent messages of these rows without noise{reason}"
-        )
+    result["not_covered"] += [f"{who} ({why})" if why else who for who, why in book.trusted]
     result["promise"] = {
         "records": book.records,
         "head": book.head,

@@ -11,7 +11,6 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from kinfolk.cli.kept_programs import keep_programs
 from kinfolk.cli.output import Json, console, emit
 from kinfolk.toml import ConfigError
 
@@ -40,7 +39,6 @@ def reproduce(
     sys.path.insert(0, str(root))
     study = import_module(STUDY)
     if names or every or pages:
-        keep_programs()
         flags = {"--all": every, "--quick": quick, "--pages": pages}
         study.main([*(names or []), *(flag for flag, given in flags.items() if given)])
         return

@@ -152,9 +152,10 @@ def require_compatible(policy: Policy, study: Study) -> None:
     if not policy.privacy.level.private:
         raise PrivacyError("level='none' protects nobody: it runs only with test keys")
     level = policy.privacy
-    if (level.level.clients_pay or study.sums_are_secure) and level.epsilon is None:
+    pays = level.level.clients_pay or study.sums_are_secure
+    if pays and level.epsilon is None:
         raise PrivacyError("the policy needs a budget: give epsilon (besides noise_multiplier)")
-    if level.level.clients_pay and level.noise_multiplier and (level.noise_power != 0 or level.noise_factor != 1):
+    if pays and level.noise_multiplier and (level.noise_power != 0 or level.noise_factor != 1):
         raise PrivacyError(  # or a server could choose, from what it sees, which of unequal rounds the budget is for
             "noise that changes from round to round is calibrated to the budget as a whole: leave noise_multiplier out"
         )

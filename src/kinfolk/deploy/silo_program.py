@@ -73,12 +73,6 @@ class SiloTerms:
     key: Ed25519PrivateKey
     """With which it signs."""
 
-    @property
-    def coalition(self) -> str:
-        """Against whom sums do not protect, as the ledger notes it."""
-        more = self.account.privacy.colluding
-        return f"{self.shared.study.roster.name} together with more than {more} of its silos"
-
 
 @dataclass(frozen=True)
 class Program:

@@ -163,7 +163,8 @@ class SiloSums:
         assert program.sums is not None
         account, this = program.sums.account, range(number, number + 1)
         if account.source is not None and self.ledger.store is not None:
-            views.trust(self.ledger, account.source, program.sums.coalition, program.policy.trust_because)
+            because, colluding = program.policy.trust_because, account.privacy.colluding
+            views.trust(self.ledger, account.source, program.study.roster.name, because, colluding)
         begun = any(line.run == run for line in self.ledger.lines)
         account.require(self.ledger, run, [this if begun else range(number, program.rounds)])
         account.charge(self.ledger, run, this)

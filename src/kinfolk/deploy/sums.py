@@ -24,6 +24,7 @@ from kinfolk.deploy.server_terms import server_account
 from kinfolk.deploy.study import Study
 from kinfolk.privacy import noise_tape
 from kinfolk.privacy.clipping import GRID_STEPS
+from kinfolk.privacy.levels import Terms
 from kinfolk.privacy.release import Meter, Tape, new_meter
 from kinfolk.rounds import Mail, RoundSpec, server_round
 from kinfolk.secure.agreement import Agreement
@@ -94,18 +95,15 @@ class Sums:
         `number`: of the round. `shared`: the published state. `message`: the silo's. `slot`: its place in the roster.
         `memory`: where adaptive clipping has got to; public.
         """
-        study, weights = self.study, jnp.asarray(self.study.weights())
-        inbox = self.account.terms.at(number).inbox
-        meter = replace(new_meter(jax.random.key(0), study.level.inbox_kinds), memory=jnp.float32(memory))
-        one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], message)
-        own = (weights[slot][None], jnp.full(1, slot, jnp.int32), jnp.ones(1, bool))
-        mail = Mail(one, *own, meter, inbox, inbox.sampling.rate * weights)
-        spec = RoundSpec(study.model, study.level, 1, study.clients)
-        sizes = tuple(sorted(self.checks[study.phase(number)].sizes.items()))
-        phase = study.algorithms[study.phase(number)]
-        shared = jax.tree.map(jnp.asarray, shared)
-        found = _steps((spec, sizes), phase, shared, mail, jnp.int32(number))
-        return np.asarray(found[self.kind(number)][: self.length(number)]).astype(np.int64)
+        study = self.study
+        fixed = (
+            RoundSpec(study.model, study.level, 1, study.clients),
+            tuple(sorted(self.checks[study.phase(number)].sizes.items())),
+        )
+        own = (jax.tree.map(np.asarray, message), np.int32(slot), np.float32(memory), study.weights())
+        shared, algorithm = jax.tree.map(np.asarray, shared), study.algorithms[study.phase(number)]
+        found = _steps(fixed, algorithm, self.account.terms, shared, own, np.int32(number))
+        return np.asarray(found[self.kind(number)])[: self.length(number)].astype(np.int64)
 
     def meter(self, number: int, total: np.ndarray, memory: Array) -> Meter:
         """The aggregator's meter with the opened sum in place of its noise.
@@ -127,20 +125,33 @@ class Sums:
 
 @partial(jax.jit, static_argnums=0)
 def _steps(
-    fixed: tuple[RoundSpec, tuple[tuple[str, int], ...]], algorithm: Algorithm, shared: Tree, mail: Mail, number: Array
+    fixed: tuple[RoundSpec, tuple[tuple[str, int], ...]],
+    algorithm: Algorithm,
+    terms: Terms,
+    shared: Tree,
+    own: tuple[Tree, Array, Array, Array],
+    number: Array,
 ) -> dict[str, Array]:
-    """What each kind of release gets from the mail, in grid steps, coordinate by coordinate."""
-    spec, sizes = fixed
+    """What each kind of release gets from one client's message, in grid steps, coordinate by coordinate.
 
-    def released(present: Array, noise: int) -> dict[str, Array]:
+    `own`: the message, the client's place, where adaptive clipping has got to, and all clients' weights.
+    """
+    spec, sizes = fixed
+    message, slot, memory, weights = own
+    inbox = terms.at(number).inbox
+    one: Tree = jax.tree.map(lambda leaf: leaf[None], (message, weights[slot], slot))
+    empty = replace(new_meter(jax.random.key(0), spec.level.inbox_kinds), memory=memory)
+
+    def released(present: bool, noise: int) -> dict[str, Array]:
         drawn = {kind: jnp.full((1, size), noise, jnp.int32) for kind, size in sizes}
         tape = Tape({kind: jnp.zeros((1, size), jnp.float32) for kind, size in sizes}, "record", drawn)
-        own = replace(mail, present=present, meter=replace(mail.meter, tape=tape))
-        after = server_round(spec, algorithm, shared, own, number)[1].tape
+        meter, here = replace(empty, tape=tape), jnp.full(1, present)
+        mail = Mail(one[0], one[1], one[2], here, meter, inbox, inbox.sampling.rate * weights)
+        after = server_round(spec, algorithm, shared, mail, number)[1].tape
         assert after is not None
         return after.values
 
-    whole, one_step = released(mail.present, 0), released(jnp.zeros_like(mail.present), 1)
+    whole, one_step = released(True, 0), released(False, 1)
     return {
         kind: jnp.rint(whole[kind][0] / jnp.where(one_step[kind][0] > 0, one_step[kind][0], 1)).astype(jnp.int32)
         for kind, _ in sizes

@@ -6,10 +6,9 @@ What it checks here keeps a sum right; what keeps a silo private, each silo chec
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -48,6 +47,8 @@ class Gathering:
     vectors: dict[str, MaskedVector] = field(default_factory=dict)
     signatures: dict[str, ListSignature] = field(default_factory=dict)
     openings: dict[str, Opening] = field(default_factory=dict)
+    liar: int = 0
+    """The place of a survivor that has sent wrong shares; 0: nobody."""
 
     @cached_property
     def bound(self) -> bytes:
@@ -147,21 +148,30 @@ class Gathering:
         return total
 
     def _seed(self, name: str) -> bytes:
-        found = self._joined({place: opening.seeds[name] for place, opening in self._by_place().items()})
-        if found is None or hashlib.sha256(found).digest() != self.cards[name].seed_hash:
-            raise Aborted(f"the shares of {name!r} do not fit together: a silo has sent wrong ones")
-        return found
+        shares = {place: opening.seeds[name] for place, opening in self._by_place().items()}
+        return self._joined(name, shares, lambda seed: hashlib.sha256(seed).digest() == self.cards[name].seed_hash)
 
     def _mask_key(self, name: str) -> bytes:
-        found = self._joined({place: opening.mask_keys[name] for place, opening in self._by_place().items()})
-        if found is None or (
-            X25519PrivateKey.from_private_bytes(found).public_key().public_bytes_raw() != self.cards[name].mask_key
-        ):
-            raise Aborted(f"the shares of {name!r} do not fit together: a silo has sent wrong ones")
-        return found
+        shares = {place: opening.mask_keys[name] for place, opening in self._by_place().items()}
+        return self._joined(
+            name,
+            shares,
+            lambda key: (
+                X25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw() == self.cards[name].mask_key
+            ),
+        )
 
     def _by_place(self) -> dict[int, Opening]:
         return {self.agreement.place(name): opening for name, opening in self.openings.items()}
 
-    def _joined(self, shares: dict[int, bytes]) -> bytes | None:
-        return shamir.joined(dict(islice(sorted(shares.items()), self.agreement.survivors)))
+    def _joined(self, name: str, shares: dict[int, bytes], fits: Callable[[bytes], bool]) -> bytes:
+        """A silo's secret. Where its shares do not fit together, one survivor may have sent wrong ones: without it."""
+        for left_out in dict.fromkeys((self.liar, 0, *sorted(shares))):
+            places = [place for place in sorted(shares) if place != left_out][: self.agreement.survivors]
+            if len(places) < self.agreement.survivors:
+                continue
+            found = shamir.joined({place: shares[place] for place in places})
+            if found is not None and fits(found):
+                self.liar = left_out
+                return found
+        raise Aborted(f"the shares of {name!r} do not fit together: a silo has sent wrong ones")
