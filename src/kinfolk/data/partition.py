@@ -95,12 +95,12 @@ def size_skew(rows: int, *, clients: int, spread: float = 1.0, least: int = 1, s
 
 
 def turned(images: np.ndarray, quarters: int) -> np.ndarray:
-    """Images (axes rows, height, width, ...) turned by so many quarters of a circle."""
+    """`images` (axes rows, height, width, ...) turned by so many `quarters` of a circle."""
     return np.rot90(images, quarters, axes=(1, 2))
 
 
 def patches(shape: tuple[int, int], count: int, generator: np.random.Generator) -> np.ndarray:
-    """Which pixels are covered by `count` patches of 2x2 pixels, at places that `generator` draws."""
+    """Which pixels of an image of this `shape` are covered by `count` patches of 2x2, where `generator` puts them."""
     height, width = shape[0] // PATCH, shape[1] // PATCH
     tiles = np.zeros(height * width, bool)
     tiles[generator.permutation(height * width)[:count]] = True
@@ -108,7 +108,7 @@ def patches(shape: tuple[int, int], count: int, generator: np.random.Generator) 
 
 
 def masked(images: np.ndarray, covered: np.ndarray, value: float = 1.0) -> np.ndarray:
-    """Images (axes rows, height, width) whose covered pixels are painted over."""
+    """`images` (axes rows, height, width) whose `covered` pixels are painted over with a `value`."""
     return np.where(covered, images.dtype.type(value), images)
 
 
