@@ -15,7 +15,7 @@ from kinfolk.accounting import planning
 from kinfolk.deploy.coordinator import run_server
 from kinfolk.deploy.sums import Sums, sums_of
 from kinfolk.privacy.clipping import GRID_STEPS
-from kinfolk.privacy.release import Meter
+from kinfolk.privacy.release import Meter, PrivacyError
 from kinfolk.rounds import Mail, RoundSpec
 from kinfolk.secure.contribution import bounded
 from kinfolk.secure.messages import Attempt
@@ -24,6 +24,7 @@ from kinfolk.secure.silo import Silo
 from kinfolk.training.experiment import Phase
 from tests.deploy.secure_federations import NAMES, key_of, secure_study
 from tests.secure.worlds import pins_of
+from tests.verify.gallery.leaks import Changed, centred_before_the_clip, running_state
 
 METHODS = {
     "means": ("update", secure_study()),
@@ -69,6 +70,15 @@ def test_the_sum_of_parts_is_what_a_trusted_aggregator_sums(what: str) -> None:
         np.testing.assert_array_equal(ours, theirs)
     assert float(our_meter.memory) == float(their_meter.memory)
     assert (float(our_meter.memory) != 1) == (what == "adaptive clip"), "the count rides along"
+
+
+@pytest.mark.parametrize("leak", [running_state, centred_before_the_clip])
+def test_a_method_that_lets_messages_past_the_release_gets_no_sums(leak: Any) -> None:
+    """Planted bugs of the gallery, in the program that secure sums are made with: no silo begins with it."""
+    study = secure_study()
+    study.__dict__["algorithms"] = tuple(Changed(inner, new_server=leak) for inner in study.algorithms)
+    with pytest.raises(PrivacyError, match="the flow check found leaks"):
+        sums_of(study)
 
 
 def test_noise_of_a_sum_is_what_the_plan_states() -> None:

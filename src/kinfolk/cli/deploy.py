@@ -36,7 +36,8 @@ def init(
     """Write a test federation: the Flower app, certificates, node keys, and a policy for every silo.
 
     For a real one every silo makes its own node key (`ssh-keygen -t ecdsa -b 384 -N "" -f node`) and sends only
-    `node.pub` to the server, and the certificates come from your own authority.
+    `node.pub` to the server, and the certificates come from your own authority. With secure sums each also makes a
+    signing key (`ssh-keygen -t ed25519 -N "" -f signing`), and all silos compare the public ones.
     """
     from kinfolk.deploy.scaffold import policy_for, require_flower, write_demo, write_federation
     from kinfolk.deploy.study import Roster, Study, read_record
