@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level, none
     from kinfolk.training.experiment import Engine, Experiment, ModelChoice, Phase, Training
     from kinfolk.training.loop import resume, run
+    from kinfolk.training.prediction_sets import prediction_sets
     from kinfolk.training.published import evaluate
     from kinfolk.training.recipes import recommend
     from kinfolk.training.simulate import Simulation, SimulationState, simulate
@@ -47,6 +48,7 @@ _LATE = {
     "Training": "kinfolk.training.experiment",
     "client_level": "kinfolk.privacy.levels",
     "evaluate": "kinfolk.training.published",
+    "prediction_sets": "kinfolk.training.prediction_sets",
     "example_level": "kinfolk.privacy.levels",
     "from_functions": "kinfolk.models",
     "none": "kinfolk.privacy.levels",
@@ -86,6 +88,7 @@ __all__ = [
     "from_rows",
     "from_sparse",
     "none",
+    "prediction_sets",
     "recommend",
     "register_dataset",
     "resume",

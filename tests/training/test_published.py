@@ -80,6 +80,30 @@ def test_a_planned_evaluation_is_paid_for_and_in_the_statement(simulated: run_di
     nothing_else_is_public(simulated)
 
 
+def test_the_confusion_table_is_of_everybody_and_agrees_with_the_metrics(simulated: run_directory.Run) -> None:
+    (shown,) = published.shown_before(simulated)
+    found = {metric["name"]: metric["value"] for metric in shown["metrics"]}
+    pairs = {(pair["outcome"], pair["predicted"]): pair for pair in shown.get("confusion", ())}
+    assert {*pairs} == {(a, b) for a in ("no", "yes") for b in ("no", "yes")}
+    assert sum(pair["share"] for pair in pairs.values()) == pytest.approx(1, abs=0.05)
+    right = pairs["no", "no"]["share"] + pairs["yes", "yes"]["share"]
+    assert right == pytest.approx(found["accuracy"], abs=0.03)
+    assert "yes came out, no was predicted" in (simulated.public / "statement.txt").read_text()
+
+
+def test_of_a_group_that_is_all_noise_nothing_is_said(simulated: run_directory.Run) -> None:
+    _, first = asked(EXAMPLE, simulated, wards())
+    three = replace(first, board=replace(first.board, groups=3), groups=("a", "b", "nobody"))
+    cells = np.zeros(three.board.shape)
+    cells[:2] = 100 * (1 + np.arange(cells[0].size).reshape(cells[0].shape))
+    cells[2] = np.random.default_rng(0).laplace(0, 1, cells[2].shape)
+    three = replace(three, mask=np.ones((1, round(cells[:2].sum())), bool))
+    one, _, empty = metrics_of(three, cells.ravel(), RELEASED)["groups"]
+    assert one["metrics"]
+    assert one["about"] > 1000
+    assert empty["metrics"] == empty["differences"] == []
+
+
 def test_without_room_in_the_promise_it_is_refused_and_nothing_is_charged(tmp_path: Path) -> None:
     run = loop.run(experiment(EXAMPLE), tmp_path, data=wards())
     before = (run.public / "ledger.jsonl").read_bytes()
@@ -167,14 +191,16 @@ def test_edges_from_test_scores_are_caught_by_the_flow_check(
         found = jnp.quantile(units.x[..., 0], jnp.linspace(0.1, 0.9, board.edges.shape[0]))
         return honest(replace(board, edges=found), meter, mechanism, units, mask)
 
-    published.plan(job, first, 1.0)
+    mechanism = published.plan(job, first, 1.0).mechanism
     monkeypatch.setattr(published, "table_of", quantiles)
-    with pytest.raises(PrivacyError, match="depends on data"):
-        published.plan(job, first, 1.0)
+    for exact in (False, True):
+        with pytest.raises(PrivacyError, match="depends on data"):
+            published.checked(first, mechanism, exact)
 
 
 def test_two_releases_on_one_charge_are_caught(simulated: run_directory.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     job, first = asked(EXAMPLE, simulated, wards())
+    mechanism = published.account_of(job, 1.0)[1]
     honest = published.table_of
 
     def twice(board, meter, mechanism, units, mask):  # type: ignore[no-untyped-def]
@@ -183,8 +209,9 @@ def test_two_releases_on_one_charge_are_caught(simulated: run_directory.Run, mon
         return table + more, meter
 
     monkeypatch.setattr(published, "table_of", twice)
-    with pytest.raises(PrivacyError, match="instead of one"):
-        published.plan(job, first, 1.0)
+    for exact in (False, True):
+        with pytest.raises(PrivacyError, match="releases"):
+            published.checked(first, mechanism, exact)
 
 
 @pytest.mark.slow

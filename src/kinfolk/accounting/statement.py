@@ -9,7 +9,7 @@ from typing import Any, NotRequired, TypedDict, cast
 
 import numpy as np
 
-from kinfolk.accounting import composition
+from kinfolk.accounting import composition, shown_text
 from kinfolk.accounting.aggregator import (
     TRUSTED_AGGREGATOR,
     SharedNoise,
@@ -114,6 +114,8 @@ class Statement(TypedDict):
     promise: NotRequired[PromiseRecord]
     may_be_shown: NotRequired[list[dict[str, Any]]]
     """Evaluations that were paid for (`training/shown.py`)."""
+    prediction_sets: NotRequired[list[dict[str, Any]]]
+    """Releases of how far predictions reach (`training/prediction_sets.py`)."""
     shared_noise: NotRequired[SharedNoise]
     """Only where clients add the noise in shares."""
 
@@ -284,32 +286,6 @@ def _promise_text(promise: PromiseRecord) -> list[str]:
     return lines
 
 
-def metric_text(metric: Mapping[str, Any]) -> str:
-    """A metric, its unit and its interval, in words."""
-    unit = f" {metric['unit']}" if metric["unit"] else ""
-    value, low, high = (f"{metric[key]:.3g}" for key in ("value", "low", "high"))
-    return f"{metric['name']} {value}{unit} (95 % interval {low} to {high})"
-
-
-def _shown_text(shown: Mapping[str, Any]) -> list[str]:
-    """What may be shown of test rows, and what it cost."""
-    mark = " (simulated)" if shown["simulated"] else ""
-    lines = [
-        "",
-        f"MAY BE SHOWN: an evaluation on the test rows, epsilon {shown['epsilon']:.4g}{mark}, paid from the same "
-        f"account in one release with Laplace noise; counted: {shown['counted']} {shown['unit']}.",
-        *(f"  {metric_text(metric)}" for metric in shown["metrics"]),
-    ]
-    for group in shown["groups"]:
-        found = "; ".join(metric_text(metric) for metric in (*group["metrics"], *group["differences"]))
-        lines.append(f"  {group['group']}: {found}")
-    lines.append(
-        "Intervals hold noise, sampling and binning, each for itself and for an evaluation fixed beforehand; choosing "
-        "models by evaluations is not covered by them."
-    )
-    return [*lines, ""]
-
-
 def text(result: Statement) -> str:
     """The statement in plain words."""
     if result["level"] == "none":
@@ -350,7 +326,8 @@ def text(result: Statement) -> str:
         )
     if result.get("strength_learned"):
         lines.append("Strengths were learned from what was released anyway: privacy spent on choosing the strength: 0.")
-    lines += [line for one in result.get("may_be_shown", ()) for line in _shown_text(one)]
+    lines += [line for one in result.get("may_be_shown", ()) for line in shown_text.in_words(one)]
+    lines += [shown_text.sets_in_words(one) for one in result.get("prediction_sets", ())]
     if result["simulated"]:
         lines.append("This was a simulation: its noise can be repeated from the seed, so the result is for study only.")
     if result["not_private"]:

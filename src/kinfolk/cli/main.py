@@ -22,7 +22,7 @@ from kinfolk.cli.compare import compare
 from kinfolk.cli.data import schema
 from kinfolk.cli.datasets import data_app
 from kinfolk.cli.deploy import deploy
-from kinfolk.cli.evaluate import evaluate
+from kinfolk.cli.evaluate import evaluate, sets
 from kinfolk.cli.kept_programs import keep_programs
 from kinfolk.cli.ledger import ledger_app
 from kinfolk.cli.output import VERSION, Delta, Epsilon, Json, console, emit
@@ -46,6 +46,7 @@ app = typer.Typer(
 app.command()(train)
 app.command()(compare)
 app.command()(evaluate)
+app.command()(sets)
 app.command()(schema)
 app.add_typer(data_app, name="data")
 app.command()(predict)

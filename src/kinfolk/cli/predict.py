@@ -48,6 +48,7 @@ def predict(
     from kinfolk.serving.predict_numpy import absent
     from kinfolk.serving.predict_numpy import added as columns_of
     from kinfolk.serving.trained import open_models, target_facts
+    from kinfolk.training import run_directory, sets_format
 
     horizon = [limits.checked("horizon", time) for time in horizon or ()]
     pl = polars()
@@ -79,8 +80,13 @@ def predict(
     if newcomers:
         notes.append(f"not there in training, predicted by the shared model: {', '.join(newcomers[:5])}")
     found, chances = fitted.predict(x, ids)
-    columns = columns_of(fitted.schema.task, target_facts(fitted.schema), (found, chances), horizon)
-    added = {name: pl.Series(column) for name, column in columns.items()}
+    beside = columns_of(fitted.schema.task, target_facts(fitted.schema), (found, chances), horizon)
+    sets = None if (models / "model.json").exists() else sets_format.read(run_directory.open_run(models))
+    if sets is not None:
+        beside |= sets_format.columns(sets, ids, found, chances, fitted.schema.target)
+        added_by_sets = "plausible" if "plausible" in beside else "lowest and highest"
+        notes.append(f"{added_by_sets}: prediction sets that hold in {sets['coverage']:.0%} of cases")
+    added = {name: pl.Series(column) for name, column in beside.items()}
     taken = [name for name in added if name in file.frame.columns]
     if taken:
         raise ConfigError(f"{table.name} has a column {taken[0]!r} already: rename it")

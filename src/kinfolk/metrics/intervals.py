@@ -57,6 +57,8 @@ def _one(name: str, measure: Measure, here: np.ndarray, again: np.ndarray) -> Me
     hidden = DOUBT * max(abs(value - other) for other in others)
     better = value + np.clip(value - centre, -spread, spread)
     half = WIDE * np.hypot(spread, hidden)
-    lowest, highest = BOUNDS.get(name, (0.0, 1.0) if name.startswith(("found of", "share of")) else (-np.inf, np.inf))
+    lowest, highest = BOUNDS.get(
+        name, (0.0, 1.0) if name.startswith(("found of", "share of", "came out")) else (-np.inf, np.inf)
+    )
     low, middle, high = np.clip([better - half, better, better + half], lowest, highest).tolist()
     return Measured(name, middle, low, high)

@@ -65,6 +65,15 @@ def measures_of_labels(labels: tuple[str, ...]) -> dict[str, Measure]:
     return {"accuracy": right} | {f"found of {label}": recall(place) for place, label in enumerate(labels)}
 
 
+def measures_of_pairs(labels: int) -> list[Measure]:
+    """The shares of all in each cell of a confusion table (outcome, prediction), row by row."""
+
+    def share(outcome: int, guess: int) -> Measure:
+        return lambda tables, _: tables[:, outcome, guess] / np.maximum(tables.sum(axis=(1, 2)), 1e-9)
+
+    return [share(outcome, guess) for outcome in range(labels) for guess in range(labels)]
+
+
 def measures_of_right() -> dict[str, Measure]:
     """The metrics of a table (outcome, wrong or right), for many labels."""
     return {"accuracy": lambda tables, _: tables[:, :, 1].sum(axis=1) / np.maximum(tables.sum(axis=(1, 2)), 1e-9)}

@@ -30,6 +30,14 @@ class NoisyTable:
         """The nearest table without negative counts that counts all units."""
         return plausible(self.cells.ravel(), self.units).reshape(self.cells.shape)
 
+    def part(self, place: int) -> tuple[float, float]:
+        """How many units are in one part of the table along its first axis, and the standard deviation of the noise.
+
+        `place`: which part.
+        """
+        own = self.cells[place]
+        return float(self.plausible()[place].sum()), self.scale * (2 * own.size * self.parties) ** 0.5
+
     def again(self, generator: np.random.Generator, times: int) -> np.ndarray:
         """Tables as they could have come out with other units and other noise, `times` of them.
 

@@ -166,5 +166,14 @@ def measures(ends: np.ndarray) -> dict[str, Measure]:
     }
 
 
+def measures_of_pairs(ends: np.ndarray) -> list[Measure]:
+    """The shares of all in each cell of the confusion table (outcome, prediction), row by row."""
+
+    def share(outcome: int, guess: int) -> Measure:
+        return lambda tables, _: confusion(tables, ends)[:, outcome, guess]
+
+    return [share(outcome, guess) for outcome in range(2) for guess in range(2)]
+
+
 def _of_outcome(shares: np.ndarray, outcome: int) -> np.ndarray:
     return shares[:, outcome, outcome] / np.maximum(shares[:, outcome].sum(axis=1), 1e-9)

@@ -64,6 +64,8 @@ class Board:
     labels: int = field(metadata={"static": True})
     """How many labels, levels or intervals there are."""
     groups: int = field(default=1, metadata={"static": True})
+    sets: bool = field(default=False, metadata={"static": True})
+    """Whether rows are sorted by how little their outcome conforms, for prediction sets, instead of for metrics."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -72,6 +74,8 @@ class Board:
 
     @property
     def _one_group(self) -> tuple[int, ...]:
+        if self.sets:
+            return (self.edges.shape[-1] + 1,)
         if self.model.outcome in ("number", "count"):
             return (self.edges.shape[-1],)
         if self.model.outcome in SCORED:
@@ -104,6 +108,10 @@ class Board:
 
     def _cell(self, output: Array, y: Array) -> Array:
         """One row's place, as a vector of the cells of a group."""
+        if self.sets:
+            misfit = nonconformity(self.model.outcome, output, y)
+            place = jnp.searchsorted(self.edges, jnp.where(jnp.isnan(misfit), jnp.inf, misfit), side="left")
+            return jax.nn.one_hot(place, self.edges.shape[-1] + 1, dtype=jnp.float32)
         if self.model.outcome in ("number", "count"):
             return between(y - (output if self.model.outcome == "number" else rate(output)), self.edges)
         if self.model.outcome in SCORED:
@@ -133,6 +141,18 @@ class Board:
 def score(model: Model, output: Array) -> Array:
     """The log odds of the outcome; of a time until an event, that it comes by the last edge."""
     return output if model.outcome == "binary" else log_odds_of_event(output)
+
+
+def nonconformity(outcome: str, output: Array, y: Array) -> Array:
+    """How little an outcome conforms to a prediction: what it misses, or one minus the chance of the label.
+
+    `outcome`: what is predicted. `output`: the model's. `y`: what came out.
+    """
+    if outcome == "number":
+        return jnp.abs(y - output)
+    if outcome == "binary":
+        return jax.nn.sigmoid(jnp.where(y > 0, -output, output))
+    return 1 - jax.nn.softmax(output)[y.astype(jnp.int32)]
 
 
 def between(value: Array, nodes: Array) -> Array:

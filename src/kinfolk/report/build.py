@@ -99,13 +99,13 @@ def _summary(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
             "" if record.epsilon is None else number(record.statement["delta"]),
         ]
         if with_private:
-            row += [*curves.judged(record), *_others(record)]
+            row += curves.judged(record)
         rows.append(tuple(row))
     if with_private:
-        header += [*curves.judged_by(records), *(["other metrics"] if any(map(_others, records)) else [])]
+        header += curves.judged_by(records)
     if len(records) > 1 or with_private:
-        width = len(header)
-        parts.append(Table("The runs on this page", tuple(header), tuple((*row, "")[:width] for row in rows)))
+        parts.append(Table("The runs on this page", tuple(header), tuple(rows)))
+    parts += [Paragraph((said,), "small") for record in records if (said := _others(record))]
     parts += [
         Paragraph((f"{record.method} ({record.run.name}) is {said}.",), "warn")
         for record in records
@@ -116,12 +116,12 @@ def _summary(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _others(record: Record) -> list[str]:
-    """Metrics beside the one that a run is judged by, each with its constant."""
+def _others(record: Record) -> str:
+    """Metrics beside the one that a run is judged by, each with its constant; empty where there are none."""
     scores = [] if record.card is None else record.card["scores"][1:]
     constants = ("not measured" if one["constant"] is None else f"{one['constant']:.3g}" for one in scores)
-    pairs = zip(scores, constants, strict=True)
-    return [", ".join(f"{told(one, one['value'])} (constant {other})" for one, other in pairs)] if scores else []
+    said = [f"{told(one, one['value'])} (constant {other})" for one, other in zip(scores, constants, strict=True)]
+    return f"{record.method} ({record.run.name}), mean client: {', '.join(said)}." if said else ""
 
 
 def _facts(record: Record) -> tuple[tuple[str, str | Value], ...]:

@@ -23,6 +23,7 @@ def _one(record: Record, shown: Mapping[str, Any], named: bool) -> list[Part]:
     rows = [_row(metric, "") for metric in shown["metrics"]]
     for group in shown["groups"]:
         rows += [_row(metric, f"{group['group']}: ") for metric in (*group["metrics"], *group["differences"])]
+        rows += [] if group["metrics"] else [(group["group"], "too few to tell", "", "")]
     about = f"{record.method} ({record.run.name}): " if named else ""
     cost = number(shown["epsilon"], "simulated" if shown["simulated"] else "")
     several = f"{shown['parties']} tables, one of each client, with noise of its own"
@@ -39,6 +40,7 @@ def _one(record: Record, shown: Mapping[str, Any], named: bool) -> list[Part]:
         ),
         Table("Metrics that may be shown", ("metric", "value", "95 % interval from", "to"), tuple(rows)),
         *_without_event(shown),
+        *_confusion(shown.get("confusion", ())),
         Details(
             "What the intervals hold",
             (
@@ -83,6 +85,15 @@ def _without_event(shown: Mapping[str, Any]) -> list[Part]:
             from_zero=True,
         )
     ]
+
+
+def _confusion(pairs: Sequence[Mapping[str, Any]]) -> list[Part]:
+    """What came out against what was predicted, where there are labels."""
+    rows = tuple(
+        (pair["outcome"], pair["predicted"], *(_three(pair[key]) for key in ("share", "low", "high"))) for pair in pairs
+    )
+    head = ("came out", "predicted", "share of everybody", "95 % interval from", "to")
+    return [Table("What came out against what was predicted", head, rows)] if rows else []
 
 
 def _row(metric: Mapping[str, Any], lead: str) -> tuple[str | Value, ...]:

@@ -70,14 +70,7 @@ def question(job: Job, where: Run, epsilon: float, by: str | None = None) -> Que
     `epsilon`: of the evaluation. `by`: the column whose values make groups.
     """
     data, model, level = job.federations[0], job.plan.model, job.plan.level
-    if not int(np.asarray(data.test.sizes).sum()):
-        raise DataError(f"data {data.name!r} has no test rows: nothing can be evaluated. Train with a --test-fraction")
-    if data.test is data.train:
-        raise DataError(
-            f"data {data.name!r} was all trained on: metrics on the same rows would be too good. Keep test rows"
-        )
-    if job.experiment.engine.store != "device":
-        raise ConfigError(f"store={job.experiment.engine.store!r}: an evaluation needs store='device'")
+    require_test_rows(job)
     own, shared = models_of(job, where)
     rows = data.test.rows(slice(None), int(np.asarray(data.test.sizes).max()))
     group, names = groups_of(data.encoding, rows, by)
@@ -126,6 +119,19 @@ def _unnamed(data: Federation) -> Target:
     if data.outcome == "count":
         return Target(low=0.0, high=COUNTED, scaled_low=0.0, scaled_high=COUNTED)
     return Target(labels=tuple(str(number - 1) for number in numbers))
+
+
+def require_test_rows(job: Job) -> None:
+    """Refuses where nothing was kept from training, or where clients are streamed."""
+    data = job.federations[0]
+    if not int(np.asarray(data.test.sizes).sum()):
+        raise DataError(f"data {data.name!r} has no test rows: nothing can be evaluated. Train with a --test-fraction")
+    if data.test is data.train:
+        raise DataError(
+            f"data {data.name!r} was all trained on: metrics on the same rows would be too good. Keep test rows"
+        )
+    if job.experiment.engine.store != "device":
+        raise ConfigError(f"store={job.experiment.engine.store!r}: an evaluation needs store='device'")
 
 
 def models_of(job: Job, where: Run) -> tuple[Params, Params | None]:

@@ -8,6 +8,8 @@ from the noisy table alone (`kinfolk.metrics`). The ledger is charged before any
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,7 +35,7 @@ from kinfolk.training.evaluation_units import Question, question
 from kinfolk.training.inputs import GivenData
 from kinfolk.training.prepare import Job, prepare
 from kinfolk.training.run_directory import Begun, Run
-from kinfolk.training.shown import Release, Shown, metrics_of
+from kinfolk.training.shown import Release, Shown, metrics_of, shown_before
 from kinfolk.types import Model
 from kinfolk.verify.flow import Report, check, must_be_clean, must_be_counters
 from kinfolk.verify.labels import CLEAN, COUNTER, KEY, ROWS, TERMS, For
@@ -73,30 +75,43 @@ def evaluate(
     `model`: the objects that the run began with, where it was given any.
     """
     epsilon = float(limits.checked("epsilon", epsilon))
+    where, job = finished(path, data, model)
+    ready = plan(job, question(job, where, epsilon, by), epsilon)
+    with charging(where, job) as ledger:
+        before = shown_before(where)
+        was_planned = not before and epsilon == job.experiment.evaluate
+        name = where.name if was_planned else f"{where.name}+evaluation-{len(before) + 1}"
+        table = released(ready, ledger, name, job.experiment.seed).sum(axis=0)
+        how = Release(epsilon, ready.scale, ready.report.program, not job.account.released)
+        found = metrics_of(ready.question, table, how)
+        keep(job, where, ledger, found, name)
+    return found
+
+
+def finished(path: Path, data: GivenData | None, model: Model | None) -> tuple[Run, Job]:
+    """A run that has ended, and its job, made ready again from the same data."""
     where = run_directory.open_run(path.resolve())
     if not where.done():
         raise PrivacyError(f"{path} is not finished: kinfolk train --resume {path}, then evaluate")
     if where.name != where.statement()["run"]:
         raise PrivacyError(f"{path} was called {where.statement()['run']}, and its ledger knows it so: name it back")
-    begun = run_files.read_json(where.private / "run.json", Begun)
     experiment = where.experiment()
     inputs.check_given(experiment, data, model)
     inputs.require_given(experiment, data, model)
     job = prepare(experiment, data, model)
-    inputs.require_same(begun, statements.facts(job))
-    ready = plan(job, question(job, where, epsilon, by), epsilon)
+    inputs.require_same(run_files.read_json(where.private / "run.json", Begun), statements.facts(job))
+    return where, job
+
+
+@contextmanager
+def charging(where: Run, job: Job) -> Iterator[Ledger]:
+    """The run's ledger, with nobody else at the run."""
+    begun = run_files.read_json(where.private / "run.json", Begun)
     with (
         locks.alone(where.private / "running", f"run {where.name}"),
         statements.opened(Path(begun["ledger"]), where, job.account) as ledger,
     ):
-        before = shown_before(where)
-        was_planned = not before and epsilon == experiment.evaluate
-        name = where.name if was_planned else f"{where.name}+evaluation-{len(before) + 1}"
-        table = released(ready, ledger, name, experiment.seed)
-        how = Release(epsilon, ready.scale, ready.report.program, not job.account.released)
-        found = metrics_of(ready.question, table, how)
-        keep(job, where, ledger, found, name)
-    return found
+        yield ledger
 
 
 def planned(where: Run, data: GivenData | None, model: Model | None) -> Run:
@@ -186,7 +201,7 @@ def _meter(key: Array, clients: int | None) -> Meter:
 
 
 def released(planned: Planned, ledger: Ledger, name: str, seed: int | None) -> np.ndarray:
-    """Charges the ledger, then makes the release: the noisy table, summed over clients."""
+    """Charges the ledger, then makes the release: the noisy table of each party."""
     account, asked = planned.account, planned.question
     try:
         account.require(ledger, name, [ONCE])
@@ -208,34 +223,34 @@ def released(planned: Planned, ledger: Ledger, name: str, seed: int | None) -> n
         shapes = noise_tape.tape_shapes((EVALUATION,), {EVALUATION: asked.cells}, {EVALUATION: 1}, *lead)
         meter = noise_tape.with_fresh_noise(meter, shapes, draw)
     before = {EVALUATION: np.zeros(len(account.parties), int)}
-    tables, after = ask(asked, meter, planned.mechanism)
+    tables, after = each(asked, meter, planned.mechanism)
     used = np.atleast_1d(np.asarray(after.uses[EVALUATION])) * np.atleast_1d(asked.mask.any(axis=-1))
     account.require_metered(before, {EVALUATION: used}, ONCE)
     return tables
 
 
 def ask(asked: Question, meter: Meter, mechanism: LaplaceSum) -> tuple[np.ndarray, Meter]:
-    """The noisy table of all clients, and the meter. A client without test rows is not asked."""
+    """The noisy table of all clients together, and the meter."""
+    tables, after = each(asked, meter, mechanism)
+    return tables.sum(axis=0), after
+
+
+def each(asked: Question, meter: Meter, mechanism: LaplaceSum) -> tuple[np.ndarray, Meter]:
+    """The noisy table of every party, and the meter. A client without test rows is not asked: its table is empty."""
     if not asked.by_client:
         table, after = jax.jit(table_of)(asked.board, meter, mechanism, asked.units, jnp.asarray(asked.mask))
-        return np.asarray(table, np.float64), after
+        return np.asarray(table, np.float64)[None], after
     program = jax.jit(jax.vmap(table_of))
     tables, after = program(asked.boards(), meter, mechanism, asked.units, jnp.asarray(asked.mask))
-    there = asked.mask.any(axis=-1)
-    return np.asarray(tables, np.float64)[there].sum(axis=0), after
-
-
-def shown_before(where: Run) -> list[Shown]:
-    """The evaluations that a run has had."""
-    path = where.public / run_directory.EVALUATIONS
-    return run_files.read_json(path, list[Shown]) if path.exists() else []
+    return np.where(asked.mask.any(axis=-1, keepdims=True), np.asarray(tables, np.float64), 0.0), after
 
 
 def keep(job: Job, where: Run, ledger: Ledger, found: Shown, name: str) -> None:
     """Writes what may be shown into the run: its own file, and a section of the statement."""
-    every = [*shown_before(where), {**found, "ledger_run": name}]
-    run_directory.write_json(where.public / run_directory.EVALUATIONS, every)
-    statements.write(job, where, ledger, where.statement()["rounds"], shown=every)
+    run_directory.write_json(
+        where.public / run_directory.EVALUATIONS, [*shown_before(where), {**found, "ledger_run": name}]
+    )
+    statements.write(job, where, ledger, where.statement()["rounds"])
 
 
 def with_room(job: Job) -> Job:

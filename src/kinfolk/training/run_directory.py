@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 VERSION = 1
 EVALUATIONS = "evaluation.json"
 """What may be shown of test rows: every evaluation of a run."""
+SETS = "prediction_sets.json"
+"""How far predictions reach: public where that was released, private where it was free."""
 PUBLIC = (
     "experiment.toml",
     "environment.json",
@@ -48,6 +50,7 @@ PUBLIC = (
     "shared.npz",
     "models.npz",
     EVALUATIONS,
+    SETS,
 )
 """What may lie in `public/`, besides the rounds in `public/shared/`: everything else is private."""
 

@@ -13,7 +13,12 @@ from kinfolk.metrics.intervals import Measured, measured
 from kinfolk.metrics.noisy_table import NoisyTable
 from kinfolk.metrics.scores import Measure
 from kinfolk.privacy.tables import GAIN_SHARE, MOST_LABELS
+from kinfolk.training import run_directory, run_files
 from kinfolk.training.evaluation_units import Question
+from kinfolk.training.run_directory import Run
+
+FEW = 3.0
+"""A group that counts less than this many standard deviations of its noise is too small to tell anything of."""
 
 
 class Metric(TypedDict):
@@ -36,10 +41,27 @@ class Group(TypedDict):
 
     group: str
     """The column and its value."""
+    about: float
+    """How many units it has, by the noisy table."""
     metrics: list[Metric]
-    """Of the group."""
+    """Of the group; none where it has too few units to tell."""
     differences: list[Metric]
     """The group's minus everybody's."""
+
+
+class Pair(TypedDict):
+    """A cell of the confusion table, as a share of everybody."""
+
+    outcome: str
+    """What came out."""
+    predicted: str
+    """What the more likely label was."""
+    share: float
+    """The best estimate."""
+    low: float
+    """Where its 95 % interval begins."""
+    high: float
+    """Where it ends."""
 
 
 class Shown(TypedDict):
@@ -65,6 +87,8 @@ class Shown(TypedDict):
     """Of everybody."""
     groups: list[Group]
     """Of each group, where a column was named."""
+    confusion: NotRequired[list[Pair]]
+    """What came out against what was predicted, of labels."""
     table: list[float]
     """The noisy counts, cell by cell."""
     shape: list[int]
@@ -77,6 +101,12 @@ class Shown(TypedDict):
     """Hash of the program that the flow check passed."""
     ledger_run: NotRequired[str]
     """What the ledger calls it."""
+
+
+def shown_before(where: Run) -> list[Shown]:
+    """The evaluations that a run has had."""
+    path = where.public / run_directory.EVALUATIONS
+    return run_files.read_json(path, list[Shown]) if path.exists() else []
 
 
 @dataclass(frozen=True)
@@ -120,7 +150,28 @@ def metrics_of(asked: Question, cells: np.ndarray, how: Release) -> Shown:
         "edges": [round(float(edge), 6) for edge in edges],
         "program": how.program,
     }
+    if pairs := confusion(asked, table, edges):
+        found["confusion"] = pairs
     return found if board.model.outcome != "survival" else {**found, "times": list(asked.target.edges)}
+
+
+def confusion(asked: Question, table: NoisyTable, edges: np.ndarray) -> list[Pair]:
+    """What came out against what was predicted; nothing for numbers, and for many labels.
+
+    `table`: with an axis of groups in front. `edges`: of score bins.
+    """
+    outcome, labels = asked.board.model.outcome, asked.target.labels or ("no", "yes")
+    if outcome not in ("binary", "classes") or asked.board.labels > MOST_LABELS:
+        return []
+    own = scores.measures_of_pairs(edges) if outcome == "binary" else misses.measures_of_pairs(len(labels))
+    names = [(came, said) for came in labels for said in labels]
+    found = measured(
+        table, {f"came out {a}, predicted {b}": _sum_of(one) for (a, b), one in zip(names, own, strict=True)}
+    )
+    return [
+        {"outcome": came, "predicted": said, "share": one.value, "low": one.low, "high": one.high}
+        for (came, said), one in zip(names, found, strict=True)
+    ]
 
 
 def measures(asked: Question, edges: np.ndarray) -> dict[str, Measure]:
@@ -173,11 +224,15 @@ def _apart(measure: Measure, place: int) -> Measure:
 
 
 def _group(asked: Question, table: NoisyTable, own: Mapping[str, Measure], place: int) -> Group:
+    about, noise = table.part(place)
+    if about < FEW * noise:
+        return {"group": asked.groups[place], "about": round(about, 1), "metrics": [], "differences": []}
     first = {name: own[name] for name in list(own)[:2]}
     found = measured(table, {name: _one_of(one, place) for name, one in first.items()})
     apart = measured(table, {f"{name}, against everybody": _apart(one, place) for name, one in first.items()})
     return {
         "group": asked.groups[place],
+        "about": round(about, 1),
         "metrics": [_metric(one, asked) for one in found],
         "differences": [_metric(one, asked) for one in apart],
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from kinfolk.accounting import owner
@@ -12,7 +11,8 @@ from kinfolk.accounting.statement import METRICS, METRICS_BESIDE, text
 from kinfolk.training import inputs, run_directory
 from kinfolk.training.prepare import Job
 from kinfolk.training.run_directory import Run
-from kinfolk.training.shown import Shown
+from kinfolk.training.sets_format import sets_before
+from kinfolk.training.shown import shown_before
 
 
 def opened(path: Path, where: Run, account: Account) -> Ledger:
@@ -27,12 +27,12 @@ def facts(job: Job) -> dict[str, object]:
     return inputs.facts(job.experiment, job.federations, [check.program for check in job.checks])
 
 
-def write(job: Job, where: Run, ledger: Ledger, done: int, shown: Sequence[Shown] = ()) -> None:
+def write(job: Job, where: Run, ledger: Ledger, done: int) -> None:
     """Writes the statement as text and as JSON, and for a release its lines of the ledger.
 
-    `done`: rounds of training. `shown`: evaluations of the run.
+    What the run has published of its test rows (evaluations, prediction sets) is in it. `done`: rounds of training.
     """
-    account, data = job.account, job.federations[0]
+    account, data, shown, sets = job.account, job.federations[0], shown_before(where), sets_before(where)
     private = (data.scaling_is_private or account.level.server_pays) and not data.guesses
     program = [check.program for check in job.checks]
     result = account.statement(ledger, where.name, program=program, prepared=Preparation(data.scaling, private))
@@ -42,8 +42,12 @@ def write(job: Job, where: Run, ledger: Ledger, done: int, shown: Sequence[Shown
     if shown:
         result["not_covered"] = [METRICS_BESIDE if item == METRICS else item for item in result["not_covered"]]
         result["may_be_shown"] = [dict(one) for one in shown]
+    if sets:
+        result["prediction_sets"] = [
+            {"coverage": one["coverage"], "epsilon": one["epsilon"], "simulated": one["simulated"]} for one in sets
+        ]
     if account.released:
-        names = (where.name, *(one["ledger_run"] for one in shown if "ledger_run" in one))
+        names = (where.name, *(one["ledger_run"] for one in (*shown, *sets) if "ledger_run" in one))
         run_directory.write_bytes(where.public / "ledger.jsonl", extract(ledger.lines, *names))
         run_directory.write_json(where.private / "account.json", account_of_rows(account, ledger, where.name))
     run_directory.write_text(where.public / "statement.txt", text(result))
