@@ -62,13 +62,16 @@ class SelfSelect:
     def choose(self, functions: Model, rows: Rows, common: Params) -> Params:
         """The model that a client with these rows ends up with."""
         nothing = functions.init(jax.random.key(0))
-        strengths = jnp.array(self.strengths, jnp.float32)
-        alone, alone_losses, alone_merits = self._candidates(functions, rows, nothing, strengths)
+        count, only_alone = len(self.strengths), self.rule == "alone"
+        centres = (nothing,) * count + (() if only_alone else (common,) * count)
+        strengths = jnp.array(self.strengths * (1 if only_alone else 2), jnp.float32)
+        every = self._candidates(functions, rows, _stacked(centres), strengths)
+        alone, alone_losses, alone_merits = trees.row(every, slice(0, count))
         best = jnp.argmin(alone_losses.sum(axis=1))
         local, local_losses = trees.row(alone, best), alone_losses[best]
-        if self.rule == "alone":
+        if only_alone:
             return local
-        held, held_losses, held_merits = self._candidates(functions, rows, common, strengths)
+        held, held_losses, held_merits = trees.row(every, slice(count, None))
         plain = jnp.where(rows.mask, jax.vmap(lambda x, y: _score(functions, common, x, y))(rows.x, rows.y), 0)
         held = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), held, common)
         if is_linear(functions):
@@ -85,12 +88,13 @@ class SelfSelect:
             return jax.tree.map(lambda leaf: jnp.tensordot(jax.nn.softmax(merits), leaf, axes=1), models)
         return trees.row(models, jnp.argmax(merits))  # weights of deep models mean nothing on average
 
-    def _candidates(self, model: Model, rows: Rows, centre: Params, strengths: Array) -> tuple[Params, Array, Array]:
-        """For each strength a model held near `centre`, its losses on rows that it did not see, and its merit."""
-        if is_linear(model) and not _wide(model, centre):
+    def _candidates(self, model: Model, rows: Rows, centres: Params, strengths: Array) -> tuple[Params, Array, Array]:
+        """For each centre and strength a model held near it, its losses on rows that it did not see, and its merit."""
+        if is_linear(model) and not _wide(model, trees.row(centres, 0)):
             steps = 1 if model.outcome == "number" else 6
 
-            def one(strength: Array) -> tuple[Params, Array, Array]:
+            def one(held: tuple[Params, Array]) -> tuple[Params, Array, Array]:
+                centre, strength = held
                 fitted = newton(model, rows, centre, strength, steps)
                 losses = _losses(model, rows, outputs_without(model, rows, fitted, strength))
                 return fitted, losses, _merit(model, rows, fitted, losses, centre, strength)
@@ -99,27 +103,32 @@ class SelfSelect:
             tune = FineTuneAfterwards(1.0, self.step_size, self.steps, "mean", "shared")
             fold = jnp.arange(rows.mask.shape[0], dtype=jnp.int32) % FOLDS
 
-            def fit(strength: Array, mask: Array) -> Params:
+            def fit(centre: Params, strength: Array, mask: Array) -> Params:
                 own = replace(rows, mask=mask)
                 if is_linear(model):
                     return bounded_newton(model, own, centre, strength)
                 return replace(tune, strength=strength).fit(model, own, centre, centre)
 
-            def one(strength: Array) -> tuple[Params, Array, Array]:
+            def one(held: tuple[Params, Array]) -> tuple[Params, Array, Array]:
                 def without(number: Array) -> Array:
-                    params = fit(strength, rows.mask & (fold != number))
+                    params = fit(*held, rows.mask & (fold != number))
                     losses = jax.vmap(lambda x, y: _score(model, params, x, y))(rows.x, rows.y)
                     return jnp.where(rows.mask & (fold == number), losses, 0)
 
                 losses = jax.lax.map(without, jnp.arange(FOLDS, dtype=jnp.int32)).sum(axis=0)
-                return fit(strength, rows.mask), losses, -losses.sum() / (2 if is_linear(model) else 1)
+                return fit(*held, rows.mask), losses, -losses.sum() / (2 if is_linear(model) else 1)
 
-        return jax.lax.map(one, strengths)
+        return jax.lax.map(one, (centres, strengths))
 
 
 def is_linear(model: Model) -> bool:
     """Whether the model's output is linear in its weights."""
     return len(model.layers) == 1 and isinstance(model.layers[0], Dense)
+
+
+def _stacked(models: tuple[Params, ...]) -> Params:
+    """Models as one, with an axis in front."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *models)
 
 
 def _wide(model: Model, params: Params) -> bool:
