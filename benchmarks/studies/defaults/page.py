@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.studies.defaults.settings import CHOICE_SEEDS, ROUNDS, STRENGTHS
+from benchmarks.studies.defaults.settings import CHOICE_SEEDS, CONFIRMATION, DESIGN, EPSILONS, ROUNDS, STRENGTHS
 
 TEXT = Path(__file__).with_name("page.md")
 """The words of the page, with the places where tables go in double braces."""
@@ -84,7 +84,19 @@ def write(results: list[dict[str, Any]], path: Path) -> None:
             text = text.replace("{{" + f"{half} {level}" + "}}", _table(own) if own else "Not run.")
             text = text.replace("{{" + f"summary {half} {level}" + "}}", summary(own) if own else "not run")
         text = text.replace("{{" + f"missed {half}" + "}}", missed(rows))
+    text = text.replace("{{open}}", still_open(results))
     path.write_text(text)
+
+
+def still_open(results: list[dict[str, Any]]) -> str:
+    """Which settings were planned and are not computed, so that nobody takes a part for the whole."""
+    done = {(row["setting"], row["level"]) for row in results}
+    parts = []
+    for half, settings in (("confirmation", CONFIRMATION), ("design", DESIGN)):
+        for level in EPSILONS:
+            lacking = [one.name for one in settings if (one.name, level) not in done]
+            parts += [f"{half}, {level} level: {'; '.join(lacking)}"] if lacking else []
+    return f"**Not computed yet** ({'. '.join(parts)})." if parts else "All of it was computed."
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
@@ -123,7 +135,7 @@ def missed(rows: list[dict[str, Any]]) -> str:
             lines.append(
                 f"* {row['setting']}{differ}, {row['level']} level, epsilon {row['epsilon']:g}: {', '.join(wrong)}"
             )
-    return "\n".join(lines) if lines else "None."
+    return "\n".join(lines) if lines else "None." if rows else "Not computed."
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
