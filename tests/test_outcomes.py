@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import optimize, special, stats
+from scipy.sparse import csr_array
 
-from kinfolk import courses, from_rows, models, none, recommend, simulate
+from kinfolk import courses, example_level, from_rows, from_sparse, models, none, recommend, simulate
 from kinfolk.data.given_rows import DataError
 from kinfolk.outcomes import OUTCOMES, STRAIGHT, count_loss, course_loss, level_loss, median_level, rate, remaining
 from kinfolk.privacy import clipping
@@ -77,6 +78,20 @@ def test_bookkeeping_gives_the_sum_of_clipped_rows_and_people(outcome: str) -> N
             jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, rtol=2e-4, atol=1e-6), a, b)
             one = own(params, units, jnp.eye(6)[2], jnp.float32(clip))
             assert sum(float(jnp.square(leaf).sum()) for leaf in jax.tree.leaves(one)) <= clip**2 * (1 + 1e-5)
+
+
+def test_intervals_clipped_one_by_one_would_let_a_patient_count_several_times() -> None:
+    """What rows for every interval would do: the bound above is not met by chance."""
+    model, x, y = ALL["survival"], jnp.ones(FEATURES), jnp.int32(8)
+    params = model.init(jax.random.key(0))
+
+    def part(params: Any, place: int) -> jax.Array:
+        return jnp.where(jnp.arange(4) == place, jax.nn.softplus(model.predict(params, x)), 0).sum()
+
+    each = [clipping.clip_one(jax.grad(part)(params, place), jnp.float32(1), jnp.float32(0.05)) for place in range(4)]
+    several = jax.tree.map(lambda *parts: sum(parts), *each)
+    one = clipping.clip_one(jax.grad(model.loss)(params, x, y), jnp.float32(1), jnp.float32(0.05))
+    assert float(clipping.norm_of(several)) > 3 * float(clipping.norm_of(one))
 
 
 def test_censored_times_count_where_half_an_interval_was_seen() -> None:
@@ -146,3 +161,20 @@ def test_a_constant_is_the_best_that_no_feature_can_beat() -> None:
         assert found == pytest.approx(least, abs=2e-3), outcome
     output = np.repeat(constant_output("survival", np.array([1, 2, 3]), np.ones(3), 1)[None], 3, axis=0)
     assert scored("survival", output, np.array([1, 2, 0]))["c_index"] == 0.5
+
+
+@pytest.mark.slow
+def test_five_hundred_labels_of_bags_of_words_are_learned() -> None:
+    generator = np.random.default_rng(4)
+    words = (generator.uniform(size=(120, 200)) < 0.05).astype(np.float32)
+    tags = (words @ (generator.uniform(size=(200, 500)) < 0.02) > 0).astype(np.int32)
+    data = from_sparse(csr_array(words), tags, np.arange(120) % 4, outcome="labels", classes=500, test_fraction=0.25)
+    plan = recommend(data, example_level(epsilon=8), seed=0, method="fedavg", rounds=5, batch_size=0)
+    assert plan.model.name == "sparse_multilabel"
+    sim = simulate(
+        data, "fedavg", example_level(epsilon=8), rounds=5, model=plan.model, options=plan.phases[0].options,
+        training=plan.training,
+    )  # fmt: skip
+    begin = sim.init(0)
+    before, after = (float(np.mean(sim.evaluate(one)["loss"])) for one in (begin, sim.step(begin, 5)))
+    assert after < before

@@ -37,6 +37,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "engines.loop": ("Sweep",),
         "training.run_directory": ("Run", "open_run"),
         "estimators": (),
+        "survival_estimator": (),
         "toml": (),
     },
     "Data and models": {

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kinfolk.estimators import PersonalizedClassifier, PersonalizedRegressor
     from kinfolk.models import from_functions
     from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level, none
+    from kinfolk.survival_estimator import PersonalizedSurvival
     from kinfolk.training.experiment import Engine, Experiment, ModelChoice, Phase, Training
     from kinfolk.training.loop import resume, run
     from kinfolk.training.prediction_sets import prediction_sets
@@ -43,6 +44,7 @@ _LATE = {
     "ModelChoice": "kinfolk.training.experiment",
     "PersonalizedClassifier": "kinfolk.estimators",
     "PersonalizedRegressor": "kinfolk.estimators",
+    "PersonalizedSurvival": "kinfolk.survival_estimator",
     "Phase": "kinfolk.training.experiment",
     "PrivacyLevel": "kinfolk.privacy.levels",
     "Training": "kinfolk.training.experiment",
@@ -72,6 +74,7 @@ __all__ = [
     "ModelChoice",
     "PersonalizedClassifier",
     "PersonalizedRegressor",
+    "PersonalizedSurvival",
     "Phase",
     "PrivacyLevel",
     "Simulation",

@@ -1,10 +1,11 @@
-"""Survival with privacy: the C-index on TCGA-BRCA's fixed split, at epsilon 3 and 1 and without noise.
+"""Outcomes medicine uses, with privacy: the C-index on TCGA-BRCA's fixed split; counts, levels and labels beside plain
+references.
 
-    python -m benchmarks.studies.outcomes.run [--page docs/results/outcomes.md]
+    python -m benchmarks.studies.outcomes.run [PART ...] [--page docs/results/outcomes.md]
 
-Discrete-time hazards by federated averaging over six regions, example level, delta 1e-5: a patient is a unit. Settings
-(features, rounds, step, clip) were chosen by five-fold cross-validation of the training rows, which this measures too;
-test rows were looked at once. KINFOLK_DATA names the data's directory, and what is measured goes into
+Survival: discrete-time hazards by federated averaging over six regions, example level, delta 1e-5: a patient is a unit.
+Settings (features, rounds, step, clip) were chosen by five-fold cross-validation of the training rows, which this
+measures too; test rows were looked at once. KINFOLK_DATA names the data's directory, and what is measured goes into
 results/outcomes.json.
 """
 
@@ -13,11 +14,13 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.studies.outcomes.others import CASES, measured
 from benchmarks.studies.outcomes.tcga import FEATURES, Patients, features, federation, patients
 from kinfolk import Experiment, Federation, ModelChoice, Phase, Training, example_level, none, sweep
 from kinfolk.metrics.survival import concordance
@@ -93,27 +96,37 @@ def folds(found: Patients) -> dict[str, Any]:
     return result
 
 
-def measure() -> dict[str, Any]:
-    """Everything."""
-    begin, found = time.process_time(), patients()
-    result = {"test": test_figures(found), "folds": folds(found)}
-    return {**result, "seconds": round(time.process_time() - begin)}
+def survival() -> dict[str, Any]:
+    """Test rows once, training rows by folds."""
+    found = patients()
+    return {"test": test_figures(found), "folds": folds(found)}
+
+
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "survival": survival,
+    **{one.__name__: (lambda made=one: measured(made())) for one in CASES},
+}
 
 
 def main() -> None:
-    """Measures, writes the results, and if asked the page."""
+    """Measures parts, or writes the page from what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", help=f"which of {', '.join(PARTS)}; default: all")
     parser.add_argument("--page", type=Path, help="write the page of results there, from what was measured before")
     asked = parser.parse_args()
-    if asked.page is None:
-        RESULTS.write_text(json.dumps(measure(), indent=1) + "\n")
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if asked.page is not None:
+        asked.page.write_text(page(results))
         return
-    asked.page.write_text(page(json.loads(RESULTS.read_text())))
+    for name in asked.parts or PARTS:
+        begin = time.process_time()
+        results[name] = {**PARTS[name](), "seconds": round(time.process_time() - begin)}
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
 def page(results: dict[str, Any]) -> str:
     """The page of results."""
-    test, inside, rows = results["test"], results["folds"], []
+    test, inside, rows = results["survival"]["test"], results["survival"]["folds"], []
     words = {"few": "age, stage, treated", "all": "all 39"}
     for which, own in test.items():
         for epsilon, found in own.items():
@@ -132,9 +145,28 @@ def page(results: dict[str, Any]) -> str:
             all_3=f"{test['all']['3']['mean']:.2f}",
             folds=f"{inside['few']['3']:.2f}",
             boot=f"{test['few']['3']['deviation over test rows']:.2f}",
-            seconds=results["seconds"],
+            others="\n".join(line for name in ("counts", "levels", "labels") for line in _lines(name, results[name])),
+            seconds=", ".join(f"{name} {found['seconds']}" for name, found in results.items()),
         )
     )
+
+
+WORDS = {
+    "counts": "count: days in hospital",
+    "levels": "ordinal: severity of heart disease",
+    "labels": "labels: ICD-9 chapters of the diagnoses",
+}
+
+
+def _lines(name: str, found: dict[str, Any]) -> list[str]:
+    """A line of the table for each metric."""
+    ways = ("constant", "reference", "none", "3", "1")
+    metrics = [key for key in found["none"] if key != "name"]
+    head = (WORDS[name], f"{found['rows'][0]} + {found['rows'][1]}, {found['clients']}")
+    return [
+        "| " + " | ".join((*(head if not n else ("", "")), key, *(f"{found[way][key]:.3f}" for way in ways))) + " |"
+        for n, key in enumerate(metrics)
+    ]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,85 @@
+"""Data in which people have several rows: made-up ones, visits of patients, writers of digits."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.studies.outcomes.visits import visits
+from kinfolk import Federation, from_rows
+
+SEED = 0
+LONG = 4
+"""Days; the median of the set."""
+TEST = 0.25
+"""Of people, whatever is the unit: row level is tested on the same rows."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows, and whose they are."""
+
+    x: np.ndarray
+    y: np.ndarray
+    client: np.ndarray
+    person: np.ndarray
+    outcome: str = "binary"
+    classes: int = 2
+
+    def test(self) -> np.ndarray:
+        """Which rows are for testing: all rows of a quarter of the people."""
+        people, whose = np.unique(self.person, return_inverse=True)
+        chosen = np.random.default_rng(SEED).permutation(len(people)) < TEST * len(people)
+        return chosen[whose]
+
+    def federation(self, rows_per_person: int | None) -> Federation:
+        """With people as units, of whom so many rows count; None: with rows."""
+        options = {} if rows_per_person is None else {"person_ids": self.person, "rows_per_person": rows_per_person}
+        return from_rows(
+            self.x, self.y, self.client, test=self.test(), outcome=self.outcome, classes=self.classes, **options
+        )
+
+    def one_each(self) -> Rows:
+        """The first row of everybody to train on; test rows as they are."""
+        _, first = np.unique(self.person, return_index=True)
+        keep = self.test()
+        keep[first] = True
+        parts = (self.x[keep], self.y[keep], self.client[keep], self.person[keep])
+        return replace(self, x=parts[0], y=parts[1], client=parts[2], person=parts[3])
+
+
+def made_up(seed: int) -> Rows:
+    """500 people with 1 to 20 rows; a person's rows have half of their variance in common, features and outcomes."""
+    generator = np.random.default_rng(seed)
+    count = generator.integers(1, 21, 500)
+    person = np.repeat(np.arange(500), count)
+    own, each = generator.normal(size=(500, 5)), generator.normal(size=(len(person), 5))
+    x = np.clip((own[person] + each) / np.sqrt(2) / 3, -1, 1)
+    score = 3 * x @ np.array([1.0, -0.8, 0.6, -0.4, 0.2]) + 0.7 * generator.normal(size=500)[person]
+    y = (score + generator.logistic(size=len(person)) > 0).astype(np.int32)
+    return Rows(x.astype(np.float32), y, np.full(len(person), "all"), person)
+
+
+def long_stays() -> Rows:
+    """Whether a patient stays for more than four days, by medical specialties."""
+    found = visits()
+    return Rows(found.x, (found.days > LONG).astype(np.int32), found.specialty, found.patient)
+
+
+def comes_back() -> Rows:
+    """Whether a patient comes back: those with several visits did, so that rows and people differ in the answer."""
+    found = visits()
+    return Rows(found.x, found.readmitted, found.specialty, found.patient)
+
+
+def writers() -> Rows:
+    """Digits of 300 writers, in the three collections that they come from, as 49 means of 4 x 4 pixels."""
+    with np.load(Path(os.environ["KINFOLK_DATA"]) / "femnist.npz") as file:
+        x, y, writer, source = file["x"], file["y"].astype(np.int32), file["client"], file["client_source"]
+    source = source if len(source) == len(y) else source[writer]
+    keep = y < 10
+    small = 1 - x[keep].reshape(-1, 7, 4, 7, 4).mean(axis=(2, 4)).reshape(-1, 49) / 255
+    return Rows(small.astype(np.float32), y[keep], source[keep].astype(str), writer[keep], "classes", 10)
