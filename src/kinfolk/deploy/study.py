@@ -31,6 +31,9 @@ from kinfolk.types import Afterwards, Algorithm, Model, Rows, Tree
 
 STUDY_FILE, EXPERIMENT_FILE = "study.toml", "experiment.toml"
 
+STUDIED = ("number", "binary", "classes")
+"""Outcomes that silos can agree about so far."""
+
 
 @dataclass(frozen=True)
 class Roster:
@@ -54,6 +57,8 @@ class Roster:
 
     def __post_init__(self) -> None:
         limits.settle(self)
+        if self.outcome not in STUDIED:
+            raise ConfigError(f"outcome={self.outcome!r}: a study predicts one of {', '.join(STUDIED)} so far")
         if not self.clients or len(set(self.clients)) < len(self.clients):
             raise ConfigError(f"clients={self.clients}: at least one, and every name once")
         if not self.features or len(set(self.features)) < len(self.features):
