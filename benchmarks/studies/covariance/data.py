@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,13 +27,8 @@ def delta_for(clients: int) -> float:
     return 1 / (clients * np.log(clients))
 
 
-def synthetic(
-    pattern: str, repetitions: int, seed: int = 0, clients: int = 320, rest: float = 0.0, printed: bool = False
-) -> Repetitions:
-    found = [
-        synthetic_tasks(pattern, seed + number, clients=clients, rest=rest, printed=printed)
-        for number in range(repetitions)
-    ]
+def synthetic(pattern: str, repetitions: int, seed: int = 0, clients: int = 320, **options: Any) -> Repetitions:
+    found = [synthetic_tasks(pattern, seed + number, clients=clients, **options) for number in range(repetitions)]
     x, y, tx, ty = (jnp.asarray(np.stack([getattr(t, name) for t in found])) for name in ("x", "y", "test_x", "test_y"))
     return Repetitions(x, y, jnp.ones(y.shape, bool), tx, ty, jnp.ones(ty.shape, bool))
 

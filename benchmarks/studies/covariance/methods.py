@@ -46,6 +46,10 @@ class Repetitions:
         y, test_y = (jnp.where(mask, y - middle, 0) for y, mask in ((self.y, self.mask), (self.test_y, self.test_mask)))
         return replace(self, y=y, test_y=test_y)
 
+    def judged_by(self, first: int) -> Repetitions:
+        """The same, with test rows of the first so many clients only."""
+        return replace(self, test_mask=self.test_mask & (jnp.arange(self.clients) < first)[None, :, None])
+
     def only(self, count: int) -> Repetitions:
         """The first few repetitions."""
         return Repetitions(*(getattr(self, name)[:count] for name in self.__dataclass_fields__))

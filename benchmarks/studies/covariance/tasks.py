@@ -49,11 +49,13 @@ def synthetic_tasks(
     rest: float = 0.0,
     test_rows: int = 100,
     printed: bool = False,
+    odd: int = 0,
 ) -> Tasks:
     """Models are normal with covariance of rank `rank` (`low_rank`), or use the first `used` features only.
 
     `rest`: the deviation of the other features' weights, for designs that are nearly group-sparse. `printed`: uniform
-    weights, the noise that goes with them, and nine times as many rows for the test.
+    weights, the noise that goes with them, and nine times as many rows for the test. `odd`: so many clients, the last,
+    have models three times as long that share nothing with the others'.
     """
     test_rows = 9 * rows if printed else test_rows
     generator = np.random.default_rng((seed, 1809))
@@ -65,13 +67,17 @@ def synthetic_tasks(
         if rest:
             truth[:, used:] = rest * generator.normal(size=(clients, features - used))
 
+    length = np.sqrt(np.square(truth).sum(axis=1).mean())
+    if odd:
+        truth[-odd:] = 3 * length / np.sqrt(features) * generator.normal(size=(odd, features))
+
     def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
         x = generator.normal(size=(clients, count, features))
         x /= np.linalg.norm(x, axis=2, keepdims=True)
         return x.astype(np.float32), np.einsum("mnd,md->mn", x, truth)
 
     (x, signal), (test_x, test_signal) = draw(rows), draw(test_rows)
-    deviation = NOISE[pattern] * np.sqrt(np.square(test_signal).mean())
+    deviation = NOISE[pattern] * np.sqrt(np.square(test_signal[: clients - odd]).mean())
     if printed and pattern == "group_sparse":
         deviation = 1 / np.sqrt(SQUARES)
     y, test_y = (s + deviation * generator.normal(size=s.shape) for s in (signal, test_signal))

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.studies.reproduce.records import Curves
@@ -92,18 +94,42 @@ def point(x: float, values: np.ndarray) -> tuple[float, float, float]:
     return (float(x), round(float(values.mean()), 6), round(spread, 6))
 
 
+ONE_LOOK = ("local", "fedavg", "mean_regularized", "fine_tune", "mocha")
+"""Methods that look at a client's data once in a round, and so need the same noise."""
+
+
+def figures(
+    setting: Comparison, methods: Mapping[str, Method], epsilon: float, data: Sequence[Federation]
+) -> Iterator[tuple[str, Sweep]]:
+    """Every method made ready at one budget; noise that several need is calibrated once."""
+    level, known = setting.privacy(epsilon), None
+    for name, method in methods.items():
+        shared = method.algorithm in ONE_LOOK and setting.level == "example" and not math.isinf(epsilon)
+        if not shared or known is None:
+            figure = setting.figure(method, level, data)
+            known = figure.terms if shared else known
+        else:
+            figure = setting.figure(method, replace(level, epsilon=None, noise_multiplier=1.0), data)
+            points = len(jax.tree.leaves(figure.terms)[0])
+            figure = replace(figure, terms=jax.tree.map(lambda leaf, n=points: jnp.repeat(leaf[:1], n, axis=0), known))
+        yield name, figure
+
+
 def compare(setting: Comparison) -> Curves:
     """Every method against epsilon, at its best strength in hindsight; no privacy is at 100."""
     data = [setting.data(seed) for seed in range(setting.seeds)]
     curves: dict[str, list[tuple[float, float, float]]] = {name: [] for name in setting.methods}
+    pick = np.argmin if data[0].outcome == "number" else np.argmax
     for epsilon in setting.epsilons:
-        level = setting.privacy(epsilon)
-        for name, method in setting.methods.items():
-            figure = setting.figure(method, level, data)
-            found = scores(figure, figure.rounds(figure.init(range(setting.seeds)), 0, setting.rounds), data[0].outcome)
-            pick = np.argmin if data[0].outcome == "number" else np.argmax
+        for name, figure in figures(setting, setting.methods, epsilon, data):
+            found = trained(setting, figure, data[0].outcome)
             curves[name].append(point(NO_PRIVACY if math.isinf(epsilon) else epsilon, found[pick(found.mean(axis=1))]))
     return curves
+
+
+def trained(setting: Comparison, figure: Sweep, outcome: str) -> np.ndarray:
+    """Scores of every point and seed after all rounds."""
+    return scores(figure, figure.rounds(figure.init(range(setting.seeds)), 0, setting.rounds), outcome)
 
 
 NO_PRIVACY = 100.0
@@ -114,13 +140,12 @@ def by_strength(setting: Comparison, swept: Mapping[str, Method]) -> Curves:
     """Methods of `swept` against their strength, the others as flat lines; the first epsilon, and without privacy."""
     data = [setting.data(seed) for seed in range(setting.seeds)]
     curves: dict[str, list[tuple[float, float, float]]] = {}
+    strengths = next(iter(swept.values())).strengths
     for epsilon in setting.epsilons:
-        level, about = setting.privacy(epsilon), "no privacy" if math.isinf(epsilon) else f"epsilon {epsilon:g}"
-        strengths = next(iter(swept.values())).strengths
-        for name, method in {**setting.methods, **swept}.items():
-            figure = setting.figure(method, level, data)
-            found = scores(figure, figure.rounds(figure.init(range(setting.seeds)), 0, setting.rounds), data[0].outcome)
-            found = found if method.strengths else np.repeat(found, len(strengths), axis=0)
+        about = "no privacy" if math.isinf(epsilon) else f"epsilon {epsilon:g}"
+        for name, figure in figures(setting, {**setting.methods, **swept}, epsilon, data):
+            found = trained(setting, figure, data[0].outcome)
+            found = found if name in swept else np.repeat(found, len(strengths), axis=0)
             curves[f"{name}, {about}"] = [point(s, row) for s, row in zip(strengths, found, strict=True)]
     return curves
 
@@ -159,8 +184,3 @@ def over_rounds(setting: Comparison, noises: Mapping[str, tuple[float, float]], 
 def _training_rows(figure: Sweep) -> Any:
     """The clients' training rows, in blocks like test rows."""
     return figure.clients.blocks
-
-
-def softmax_or(model: ModelChoice, cell: bool) -> ModelChoice:
-    """The model; for a cell, where compiling would be all, a linear one."""
-    return ModelChoice("softmax") if cell else model

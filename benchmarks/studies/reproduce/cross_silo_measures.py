@@ -139,7 +139,8 @@ def figure_3(setting: Comparison, words: str, size: Size, *, stand_in: bool = Fa
         every = {**methods(201, STRENGTHS), MOCHA: Method("mocha", {}, (0.1, 0.3, 1.0))}
         setting = replace(setting, methods=every, epsilons=(1.0, 1.5, 3.0, 6.0, 12.0), seeds=5)
     setting = small(setting, "cell" if stand_in and size == "quick" else size)
-    return Measured(compare(setting), words, setting.seeds, budget(setting), stand_in)
+    note = FEW if words == PART else ""
+    return Measured(compare(setting), words, setting.seeds, budget(setting), stand_in, note)
 
 
 def cifar(size: Size) -> Measured:
@@ -154,13 +155,16 @@ def cifar(size: Size) -> Measured:
 PART = "the part of Vehicle on which Ditto trains: 1860 of 43 695 rows, 23 sensors with 5 to 400 rows for training"
 
 
+FEW = "A sensor has a thirtieth of its rows here, too few to train on alone: with all of them it may be otherwise."
+
+
 def figure_2(size: Size) -> Measured:
     """Local training, FedAvg and fine-tuning over epsilon."""
     chosen = {name: VEHICLE.methods[name] for name in (LOCAL, FEDAVG, TUNE)}
     setting = replace(VEHICLE, methods=chosen)
     if size == "cell":
         setting = replace(setting, epsilons=(2.0,), rounds=4, seeds=1)
-    return Measured(compare(setting), PART, setting.seeds, budget(setting))
+    return Measured(compare(setting), PART, setting.seeds, budget(setting), note=FEW)
 
 
 def figure_4(size: Size) -> Measured:
@@ -193,7 +197,7 @@ def figure_5(size: Size) -> Measured:
     setting = replace(VEHICLE, methods=ends, epsilons=(2.0, math.inf))
     if size == "cell":
         setting = replace(setting, epsilons=(2.0,), rounds=4, seeds=1)
-    return Measured(by_strength(setting, swept), PART, setting.seeds, budget(setting))
+    return Measured(by_strength(setting, swept), PART, setting.seeds, budget(setting), note=FEW)
 
 
 MASKS = {"a": 0, "b": 49, "c": 98, "d": 147}

@@ -38,7 +38,7 @@ def picture(item: Item, measured: Measured) -> str:
     positive = all(x > 0 for points in measured.curves.values() for x, _, _ in points)
     return line_chart.lines(
         f"{item.name}: {item.title}",
-        measured.curves,
+        {name: [(x, mean) for x, mean, _ in points] for name, points in measured.curves.items()},
         item.across,
         item.up,
         log_across=item.log_across and positive,
@@ -75,9 +75,9 @@ def took(record: dict[str, Any]) -> str:
 
 
 def claims(item: Item, measured: Measured) -> list[str]:
-    rows = [f"| {claim.says} | {'yes' if claim.holds(measured.curves) else 'no'} |" for claim in item.claims]
     if measured.stand_in:
         return ["A stand-in: what it gives is not compared with the paper's statements.", ""]
+    rows = [f"| {claim.says} | {'yes' if claim.holds(measured.curves) else 'no'} |" for claim in item.claims]
     return ["| what the paper says | here |", "|---|---|", *rows, ""]
 
 

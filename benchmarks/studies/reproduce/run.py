@@ -45,8 +45,7 @@ def measure(item: Item, size: Size) -> dict[str, Any]:
         measured = item.measure(size)
     about = {"item": item.name, "size": size, "seconds": round(time.process_time() - began, 1)}
     device = jax.devices()[0].device_kind
-    record = {**about, "device": "two CPU cores" if device == "cpu" else device, **asdict(measured)}
-    return record if size == "cell" else record | {"verdict": verdict(item, measured)}
+    return {**about, "device": "two CPU cores" if device == "cpu" else device, **asdict(measured)}
 
 
 def stored() -> dict[str, dict[str, Any]]:
@@ -95,7 +94,8 @@ def main(arguments: list[str] | None = None) -> None:
     size: Size = "cell" if args.cell else "quick" if args.quick else "full"
     for item in runs:
         record = measure(item, size)
-        told = "ran" if size == "cell" else f"{record['verdict']}. {sentence(item, of_record(record))}"
+        found = of_record(record)
+        told = "ran" if size == "cell" else f"{verdict(item, found)}. {sentence(item, found)}"
         print(f"{item.name} ({record['seconds']:.0f} CPU s): {told}", flush=True)
         if not args.cell:
             RESULTS.mkdir(exist_ok=True)

@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from kinfolk.cli.kept_programs import keep_programs
 from kinfolk.cli.output import Json, console, emit
 from kinfolk.toml import ConfigError
 
@@ -39,6 +40,7 @@ def reproduce(
     sys.path.insert(0, str(root))
     study = import_module(STUDY)
     if names or every or pages:
+        keep_programs()
         flags = {"--all": every, "--quick": quick, "--pages": pages}
         study.main([*(names or []), *(flag for flag, given in flags.items() if given)])
         return

@@ -59,6 +59,9 @@ def utility(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
     for record in measured:
         groups.setdefault(f"{record.method}, {record.statement['level']} level", []).append(record)
     positive = [record.epsilon for record in measured if record.epsilon]
+    ends = (min(positive, default=0.5), max(positive, default=1.0))
+    if math.isclose(*ends, rel_tol=0.05):  # one budget: what is the same for all still lies all across
+        ends = (0.0, 1.5 * ends[1])
     series = []
     for name, group in groups.items():
         placed = sorted((r for r in group if r.epsilon), key=lambda r: r.epsilon or 0.0)
@@ -68,13 +71,11 @@ def utility(records: Sequence[Record], with_private: bool) -> tuple[Part, ...]:
             series.append(Series(name, points, tuple(_point(r, name) for r in placed), spreads=spreads))
         for record in (r for r in group if not r.epsilon):
             label = f"{name}: {_point(record, '')}"
-            ends = (min(positive, default=0.5), max(positive, default=1.0))
             height = values[record.run.name]
             series.append(Series(name, ((ends[0], height), (ends[1], height)), (label, label), "level"))
     error, heights = error_name(measured), list(values.values())
     if constant := {score["constant"] for _, score in known if score["constant"] is not None}:
         name, height = constant_name(measured), sum(constant) / len(constant)
-        ends = (min(positive, default=0.5), max(positive, default=1.0))
         series.append(Series(name, ((ends[0], height), (ends[1], height)), (f"{name}: {number(height)}",) * 2, "level"))
         heights.append(height)
     wide = far_apart(heights)

@@ -6,6 +6,7 @@ squares and one full gradient step per round. Private runs belong behind the gat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.algorithms.shrinkage import momentum, shrink, shrink_features
+from kinfolk.algorithms.shrinkage import momentum, shrink, shrink_features, shrink_whole
 from kinfolk.privacy.clipping import clip_one
 from kinfolk.privacy.mechanisms import Cost
 from kinfolk.privacy.moments import symmetric
@@ -40,6 +41,8 @@ class Iterative:
     """Penalty on each model's own squared norm, without the step size."""
     condition: Value = 0.0
     """Strong convexity over smoothness: above 0 momentum is constant, as the paper has it for such losses."""
+    outliers: Value = math.inf
+    """Strength of the penalty on a part of each client's own, which is not shared; infinite: there is none."""
     accelerated: bool = field(default=True, metadata={"static": True})
     pattern: str = field(default="low_rank", metadata={"static": True})
     noise: str = field(default="gaussian", metadata={"static": True})
@@ -66,18 +69,19 @@ class Iterative:
             missed = jnp.where(mask, jnp.einsum("mnd,md->mn", x, models) - y, 0)
             return jnp.einsum("mnd,mn->md", x, missed) / counts[:, None]
 
-        def step(carry: tuple[Array, Array], turn: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], None]:
-            (models, before), (number, level, key) = carry, turn
-            shrunk = self.shrunk(key, models, level)
-            shrunk = shrunk / (1 + self.step_size * self.ridge)
+        def step(carry: tuple[Array, ...], turn: tuple[Array, Array, Array]) -> tuple[tuple[Array, ...], None]:
+            (models, before, own, kept_before), (number, level, key) = carry, turn
+            shrunk = self.shrunk(key, models, level) / (1 + self.step_size * self.ridge)
+            kept = jax.vmap(shrink_whole, in_axes=(0, None))(own, self.step_size * self.outliers)
             ahead = momentum(number, self.condition) if self.accelerated else jnp.float32(0)
-            first = shrunk + ahead * (shrunk - before)
-            return (first - self.step_size * gradient(first), shrunk), None
+            first, own = shrunk + ahead * (shrunk - before), kept + ahead * (kept - kept_before)
+            way = self.step_size * gradient(first + own)
+            return (first - way, shrunk, own - way, kept), None
 
-        rounds = levels.shape[0]
+        rounds, nothing = levels.shape[0], jnp.zeros_like(start)
         turns = (jnp.arange(1, rounds + 1, dtype=jnp.float32), levels, jax.random.split(key, rounds))
-        (_, last), _ = jax.lax.scan(step, (start, start), turns)
-        return last
+        (_, shrunk, _, kept), _ = jax.lax.scan(step, (start, start, nothing, nothing), turns)
+        return shrunk + kept
 
     def shrunk(self, key: Array, models: Array, level: Array) -> Array:
         """All models after one noisy proximal step."""

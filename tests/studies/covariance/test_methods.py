@@ -100,6 +100,11 @@ def test_iterations_through_the_gates_are_the_function_for_repetitions() -> None
     np.testing.assert_allclose(_by_hand(np.asarray(x), np.asarray(y), 0.02, 2.0, 5), moved, atol=2e-3)
     settings = Iterative(strength=0.02, step_size=2.0, clip=1e6, noise="none")
     start = jnp.zeros((x.shape[0], x.shape[2]))
+    full = {"strength": 0.02, "step_size": 1.0, "outliers": 0.03, "ridge": 0.1, "condition": 0.05}
+    other, end = finished("covariance_regularized", none(), data, 5, **full)
+    whole = Iterative(clip=1e6, noise="none", **full).run(jax.random.key(0), x, y, mask, jnp.zeros(6), start)  # type: ignore
+    np.testing.assert_allclose(ended(other, end), whole, atol=2e-3)
+    assert np.abs(np.asarray(end.personal["own"])).max() > 0.01
     # The function shrinks its start, all zeros, first: it has one release more, and both end with one that is used.
     shrunk = settings.run(jax.random.key(0), x, y, mask, jnp.zeros(6), start)
     np.testing.assert_allclose(ended(job, state), shrunk, atol=2e-3)
