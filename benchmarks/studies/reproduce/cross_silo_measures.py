@@ -80,7 +80,7 @@ MNIST = Comparison(
     data=lambda seed: rotated_mnist(silos=8, train_rows=150, test_rows=200, seed=seed),
     methods={n: m for n, m in methods(15, (1.0,), clusters=4).items() if n not in (TUNE, DITTO)},
     epsilons=(8.0,),
-    model=ModelChoice("cnn", (8, 16)),
+    model=ModelChoice("softmax"),
     level="example",
     delta=1e-4,
     rounds=15,
@@ -240,7 +240,7 @@ def figure_6(masks: int, size: Size) -> Measured:
         return figure_6_in_full(masks)
     data = partial(rotated_mnist, masks=masks, silos=8, train_rows=150, test_rows=200)
     setting = small(replace(MNIST, data=_seeded(data)), size)
-    words = f"MNIST: 8 silos of 150 images, 4 rotations, {masks} of 196 patches white, a small CNN"
+    words = f"MNIST: 8 silos of 150 images, 4 rotations, {masks} of 196 patches white, a linear model"
     return Measured(compare(setting), words, setting.seeds, budget(setting))
 
 
