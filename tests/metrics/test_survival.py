@@ -52,7 +52,7 @@ def test_concordance_of_rows_counts_pairs() -> None:
 def test_intervals_hold_the_truth_and_curves_never_rise() -> None:
     score, time, event = people(3000, 99)
     truth = survival.concordance(score, np.minimum(time, EDGES[-1]), event & (time <= EDGES[-1]))
-    own, hits = survival.measures(ENDS, EDGES, "years"), 0
+    own, hits, found = survival.measures(ENDS, EDGES, "years"), 0, []
     for seed in range(20):
         cells = table_of(*people(500, seed)) + np.random.default_rng(seed).laplace(0, 1.0, (10, 9))
         found = survival.falling(measured(NoisyTable(cells, 500, 1.0), own))
