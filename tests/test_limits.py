@@ -205,6 +205,7 @@ SILENT = {
     "deploy silo": ("deploy", "silo", "nowhere", "--explain"),
     "predict": ("predict", "nowhere", "t.csv", "--output", "o.csv"),
     "evaluate": ("evaluate", "nowhere"),
+    "sets": ("sets", "nowhere"),
     "deploy init": ("deploy", "init", "nowhere"),
     "app": ("app", "--no-browser"),
 }

@@ -114,7 +114,9 @@ ALLOWED: dict[str, Limit] = {
     "epochs": whole(1, 10_000),
     "tail": share("it is a share of the rounds"),
     "hidden": whole(1, 100_000, "give the widths of the hidden layers"),
-    "coverage": share("it is the chance with which a prediction set is to hold what comes out", with_all=False),
+    "coverage": share(
+        "it is the chance with which a prediction set is to hold what comes out", with_all=False, with_none=False
+    ),
     "test_fraction": share("it is the part of every client's rows that is kept for testing", with_all=False),
     # a privacy level
     "epsilon": above(0, 1000, "for no privacy at all use level='none'"),

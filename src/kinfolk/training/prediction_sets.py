@@ -48,16 +48,17 @@ def prediction_sets(
     `epsilon`: at example level, what the release costs each unit; at client level there is none. `data`, `model`: the
     objects that the run began with, where it was given any.
     """
-    coverage = float(limits.checked("coverage", coverage))
+    coverage = limits.checked("coverage", coverage)
+    cost = None if epsilon is None else limits.checked("epsilon", epsilon)
     where, job = published.finished(path, data, model)
     require_test_rows(job)
     if job.plan.model.outcome not in OUTCOMES:
         raise ConfigError(f"outcome={job.plan.model.outcome!r} has no prediction sets yet: {', '.join(OUTCOMES)} have")
     own, _ = models_of(job, where)
     if not job.plan.level.clients_pay:
-        if epsilon is not None:
+        if cost is not None:
             raise ConfigError(
-                f"epsilon={epsilon:g}: at level={job.experiment.privacy.level!r} sets come from each client's own rows "
+                f"epsilon={cost:g}: at level={job.experiment.privacy.level!r} sets come from each client's own rows "
                 "and stay with it, which costs nothing: leave epsilon out"
             )
         found = free(job, own, coverage)
@@ -65,9 +66,9 @@ def prediction_sets(
         before = run_files.read_json(kept, list[Sets]) if kept.exists() else []
         run_directory.write_json(kept, [*before, found])
         return found
-    if epsilon is None:
+    if cost is None:
         raise PrivacyError("at example level sets are read off test rows for everybody to see: give --epsilon for them")
-    return _released(job, where, own, coverage, float(limits.checked("epsilon", epsilon)))
+    return _released(job, where, own, coverage, cost)
 
 
 def free(job: Job, own: Params, coverage: float) -> Sets:

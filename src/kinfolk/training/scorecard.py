@@ -251,8 +251,8 @@ def scorecard(
     for yard in yardsticks(outcome, target):
         if (value := _mean(yard, own)) is None:
             continue
-        numbers = yard.factor * np.nanmean(own[yard.key], axis=0)
-        ranked = np.sort(numbers[~np.isnan(numbers)])
+        known_somewhere = ~np.isnan(own[yard.key]).all(axis=0)
+        ranked = np.sort(yard.factor * np.nanmean(own[yard.key][:, known_somewhere], axis=0))
         tenth = max(1, len(ranked) // 10)
         worst = ranked[-tenth:] if yard.less_is_better else ranked[:tenth]
         known: Score = {
