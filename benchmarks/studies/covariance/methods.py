@@ -58,9 +58,10 @@ class Repetitions:
 @jax.jit
 def error(models: Array, x: Array, y: Array, mask: Array) -> Array:
     """Squared error of all clients together over the variance of their targets, for one repetition."""
-    missed = jnp.where(mask, jnp.square(y - jnp.einsum("mnd,md->mn", x, models)), 0).sum() / mask.sum()
-    mean = jnp.where(mask, y, 0).sum() / mask.sum()
-    return missed / (jnp.where(mask, jnp.square(y - mean), 0).sum() / mask.sum())
+    rows = mask.sum().astype(y.dtype)
+    missed = jnp.where(mask, jnp.square(y - jnp.einsum("mnd,md->mn", x, models)), 0).sum() / rows
+    mean = jnp.where(mask, y, 0).sum() / rows
+    return missed / (jnp.where(mask, jnp.square(y - mean), 0).sum() / rows)
 
 
 _iterative = jax.jit(Iterative.run)

@@ -1,10 +1,10 @@
 """What an evaluation that may be published is worth: error by noise and bins, bias, and how often intervals hold.
 
+    python -m benchmarks.studies.evaluation.run [--trials 1000] [--page docs/results/evaluation.md]
+
 Rows are drawn from populations whose metrics are known, put into the table that an evaluation releases, noise is added,
 and metrics with their intervals are computed by the code that `kinfolk evaluate` runs. Errors are against the metric of
 the same rows without noise and without bins; an interval holds if the population's metric lies in it.
-
-python -m benchmarks.studies.evaluation.run [--trials 1000] [--page docs/results/evaluation.md]
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ def write_page(path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--page", type=Path, help="Only write the page, from what was measured before.")
     given = parser.parse_args()
