@@ -24,7 +24,7 @@ test-all: $(READY)
 	$(PYTEST) -n 2 --dist load -m "computed and not alone and not long"
 	$(QUICKLY) $(PYTEST) -m alone
 
-# Every method at person level, one by one: cases that differ little from those of `make test-all`.
+# By hand: every method at person level, the papers' quick runs: cases that differ little from those of `make test-all`.
 test-long: $(READY)
 	$(PYTEST) -n 2 --dist load -m long
 

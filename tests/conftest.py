@@ -45,6 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(tuple(f"{folder}/" for folder in WHOLE)) and not item.get_closest_marker("fast"):
             item.add_marker("slow")
+        if item.get_closest_marker("long"):
+            item.add_marker("slow")
         if item.nodeid.startswith(COMPUTED):
             item.add_marker("computed")
         for tier, folders in TIERS.items():

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.studies.femnist import run as study
 from tests.papers.loading import need
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:delta")]
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:delta")]  # a cell of it is in test_reproduce
 
 
 def test_noise_ruins_one_model_for_all_and_fine_tuning_makes_it_useful(

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.studies.mnist import run as mnist
 from tests.papers.loading import need
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:delta")]
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:delta")]  # a cell of it is in test_reproduce
 
 
 def test_models_of_ones_own_beat_one_model_for_all_rotations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
