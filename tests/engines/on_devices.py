@@ -65,6 +65,7 @@ def same(one: Any, other: Any) -> None:
 
 
 def several_devices() -> None:
+    """Five clients on 2 and on 8 devices: parts are filled up, and what fills them is thrown away."""
     for level in ("example", "client"):
         alone = simulated(level, 1)
         for devices in (2, 8):

@@ -8,12 +8,10 @@ import subprocess
 import sys
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from kinfolk import Engine, Experiment
-from kinfolk.devices import over_devices, usable
+from kinfolk.devices import usable
 from kinfolk.toml import ConfigError
 from kinfolk.training.prepare import prepare
 from tests.engines import on_devices
@@ -45,11 +43,6 @@ def test_several_processes_compute_what_one_does(count: int) -> None:
         port = str(free.getsockname()[1])
     for process in [started(str(count), str(number), port) for number in range(count)]:
         finished(process)
-
-
-def test_a_part_is_filled_up_and_what_fills_it_is_thrown_away() -> None:
-    found = jax.jit(lambda x: over_devices(1, lambda own: 2 * own, x))(jnp.arange(5.0))
-    np.testing.assert_array_equal(found, 2 * np.arange(5.0))
 
 
 def test_more_devices_than_there_are_and_releases_in_several_processes_are_refused(
