@@ -11,6 +11,8 @@ run: $(READY)
 # Tests compile far longer than they compute: programs are compiled quickly, not for speed, and kept for the next test.
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.jax_cache
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.2
+# Tests start many processes: each would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 QUICKLY := JAX_DISABLE_MOST_OPTIMIZATIONS=1
 PYTEST := $(BIN)/python -m pytest -q
 

@@ -61,6 +61,7 @@ def test_a_seed_makes_a_simulation_and_says_so(fitted: PersonalizedClassifier) -
     assert (again.predict_proba(X, clients=CLIENTS) == fitted.predict_proba(X, clients=CLIENTS)).all()
 
 
+@pytest.mark.slow
 def test_without_a_seed_it_is_a_release_charged_to_the_ledger(tmp_path: Path) -> None:
     model = classifier(random_state=None, data="study", rounds=2)
     with pytest.raises(PrivacyError, match=r"bounds=\(low, high\) and target="):

@@ -43,7 +43,7 @@ MODELS = {
     "cnn": (image_model(), (8, 8, 2), "classes"),
     "cnn_small": (models.cnn_small(14, 4), (14, 14, 1), "classes"),
 }
-SOME = ("linear", "matrix", "cnn_small")
+SOME = ("linear", "matrix")
 NAMES = [pytest.param(name, marks=() if name in SOME else pytest.mark.slow) for name in MODELS]
 
 

@@ -147,6 +147,7 @@ def test_training_without_noise_reaches_the_best_fit(outcome: str) -> None:
     assert found < reference(outcome, model, x, y) + 0.02
 
 
+@pytest.mark.slow
 def test_a_constant_is_the_best_that_no_feature_can_beat() -> None:
     """Kaplan and Meier's curve, the mean, the median level, each label's majority: by scipy, without features."""
     generator = np.random.default_rng(3)

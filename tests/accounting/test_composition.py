@@ -191,6 +191,7 @@ def test_few_releases_need_little_noise_and_still_get_enough(
     assert z <= 0.0501 or epsilon([(Cost("gaussian", 0.99 * z, rate), uses)], delta) > budget
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, *(pytest.param(scale, marks=pytest.mark.slow) for scale in (3.0, 7.7, 20.0))])
 def test_choices_among_gaussians_are_counted_quickly_and_hardly_rounded(scale: float) -> None:
     """Against a grid forty times as fine, which takes as much longer."""

@@ -71,6 +71,7 @@ def exact_moments(x: np.ndarray) -> Moments:
     return Moments(*(jnp.asarray(leaf, jnp.float32) for leaf in (products, mean, little, little)))
 
 
+@pytest.mark.slow
 def test_without_noise_shapes_and_weights_are_those_of_least_squares() -> None:
     generator = np.random.default_rng(1)
     clients, rows, features = 30, 400, 3

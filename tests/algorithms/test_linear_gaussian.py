@@ -109,6 +109,7 @@ def test_the_self_check_falls_back_to_training_alone() -> None:
     np.testing.assert_allclose(solve(*args, isotropic(20), 0.05).model, single, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_least_squares_on_classes_gives_logits() -> None:
     """As they come, outputs near 0 and 1 leave a third class almost as likely as the right one."""
     generator = np.random.default_rng(0)

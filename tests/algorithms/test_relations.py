@@ -58,9 +58,8 @@ def weights_of(path: Path) -> dict[str, float]:
 LEVELS = [example_level(epsilon=50.0, delta=1e-3), client_level(noise_multiplier=0.05)]
 
 
-@pytest.mark.parametrize(
-    "level", [pytest.param(LEVELS[0], marks=pytest.mark.slow), LEVELS[1]], ids=["example", "client"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("level", LEVELS, ids=["example", "client"])
 def test_lists_arrays_groups_and_toml_mean_the_same(level: PrivacyLevel, tmp_path: Path) -> None:
     found = []
     for options in ({"relation": MATRIX}, {"relation": np.array(MATRIX)}, {"groups": GROUPS}):

@@ -82,6 +82,7 @@ def programs_of(
     return {path.name for path in kept.iterdir()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "level", "simulated"), CASES)
 def test_on_other_rows_with_other_noise_every_program_is_found_again(
     kept: Path, method: str, level: str, simulated: int | None
@@ -92,6 +93,7 @@ def test_on_other_rows_with_other_noise_every_program_is_found_again(
     assert programs_of(kept, 2, LEVELS[level], method, simulated) == first
 
 
+@pytest.mark.slow
 def test_rows_in_a_program_would_be_noticed(kept: Path) -> None:
     """A number of a client's row as a constant in the model, which the flow check cannot know (arrays it refuses)."""
 
@@ -103,6 +105,7 @@ def test_rows_in_a_program_would_be_noticed(kept: Path) -> None:
     assert found[1] - found[0]
 
 
+@pytest.mark.slow
 def test_where_programs_go_and_where_they_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: Path) -> None:
     assert kept.stat().st_mode & 0o777 == 0o700
     assert kept_programs.keep_programs() is None, "JAX was told a place"

@@ -211,6 +211,7 @@ def test_data_from_a_function_arrays_and_files_are_the_same(tmp_path: Path) -> N
         same(first, loop.run(few, tmp_path, data=data))
 
 
+@pytest.mark.slow
 def test_a_release_is_charged_and_streamed(tmp_path: Path) -> None:
     level = client_level(epsilon=6.0, delta=1e-4, cohort=8.0, allow_large_delta=True)
     run = loop.run(experiment("disk", level, seed=None, phases=(Phase("mean_regularized", 6),)), tmp_path)

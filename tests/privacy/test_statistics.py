@@ -96,6 +96,7 @@ def gate(mechanism: Mechanism, x: Array, y: Array, key: Array) -> DataGate:
     return DataGate(rows, new_meter(key, (STATISTIC,)), mechanism, chooser, *public)
 
 
+@pytest.mark.slow
 def test_values_are_means_and_noise_is_what_the_gate_says() -> None:
     generator = np.random.default_rng(0)
     x, y = (

@@ -128,6 +128,7 @@ def test_a_miss_keeps_its_value_and_its_size_between_nodes() -> None:
         assert place @ np.abs(np.asarray(nodes)) == pytest.approx(min(abs(value), 1), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_client_says_whether_its_own_model_is_better() -> None:
     own = BOARDS["clients and gains"]
     values = np.zeros((UNITS, ROWS, FEATURES + 3), np.float32)

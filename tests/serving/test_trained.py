@@ -155,6 +155,7 @@ def test_onnx_that_disagrees_is_not_written(trained: Any, monkeypatch: pytest.Mo
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.slow
 def test_runs_and_ledger(command: Any, trained: Any, tmp_path: Path) -> None:
     first, second = trained("binary", "--seed", 1), trained("binary", "--name", "study")
     rows = json.loads(command("runs", "list", "--json")[1])["runs"]

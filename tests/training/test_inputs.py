@@ -142,6 +142,7 @@ def test_a_model_that_holds_data_is_found_by_the_flow_check(level: Any, tmp_path
         run(experiment(privacy=level), tmp_path, data=federation(), model=begun)
 
 
+@pytest.mark.slow
 def test_features_of_several_arrays_need_a_model_and_get_one(tmp_path: Path) -> None:
     x = {"a": np.ones((20, 2), np.float32), "b": np.ones((20, 3), np.float32)}
     data = from_rows(x, np.zeros(20, np.float32), ["p", "q"] * 10, name="two")

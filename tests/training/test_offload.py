@@ -81,6 +81,7 @@ def test_a_result_that_used_more_than_was_charged_is_not_taken(tmp_path: Path) -
     assert not run.done()
 
 
+@pytest.mark.slow
 def test_a_release_is_not_exported(tmp_path: Path) -> None:
     with pytest.raises(PrivacyError, match="draws its noise where its ledger is"):
         offload.export(replace(small(), seed=None, seeds=1), tmp_path)

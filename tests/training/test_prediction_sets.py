@@ -53,6 +53,7 @@ def test_at_example_level_they_are_released_paid_for_and_in_the_statement(run: r
     assert (run.public / "ledger.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_row_moves_its_table_by_one_and_with_it_held_nothing_else_changes(run: run_directory.Run) -> None:
     """Sensitivity by search, in simulation and on the grid; replay; the flow check in both modes."""
     data = wards()

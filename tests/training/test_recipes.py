@@ -33,10 +33,10 @@ def table(folder: Path) -> Path:
     return path
 
 
-OWN = ({"strength": 2.0}, {"method": "fedavg", "rounds": 3, "batch_size": 8})
+GIVEN = [pytest.param(given, marks=pytest.mark.slow) for given in ({}, {"strength": 2.0})]
 
 
-@pytest.mark.parametrize("given", [{}, *(pytest.param(given, marks=pytest.mark.slow) for given in OWN)])
+@pytest.mark.parametrize("given", [{"method": "fedavg", "rounds": 3, "batch_size": 8}, *GIVEN])
 def test_the_library_decides_what_the_command_and_the_estimator_do(
     given: dict[str, Any], tmp_path: Path, command: Any
 ) -> None:

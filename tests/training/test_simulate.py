@@ -42,9 +42,9 @@ def federation() -> Federation:
 @pytest.mark.parametrize(
     "level",
     [
-        example_level(epsilon=4.0, delta=1e-3),
+        pytest.param(example_level(epsilon=4.0, delta=1e-3), marks=pytest.mark.slow),
         pytest.param(client_level(epsilon=4.0, delta=1e-2, cohort=2.0), marks=pytest.mark.slow),
-        pytest.param(none(), marks=pytest.mark.slow),
+        none(),
     ],
     ids=["example", "client", "none"],
 )

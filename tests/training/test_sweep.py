@@ -22,6 +22,7 @@ def federation(seed: int) -> Federation:
     return from_rows(x, x.sum(axis=1), np.repeat(list("abc"), [14, 20, 26]), name="three")
 
 
+@pytest.mark.slow
 def test_every_point_and_seed_is_a_simulation_of_its_own() -> None:
     figure = sweep(EXPERIMENT, {"strength": STRENGTHS}, data=[federation(0), federation(1)])
     states = figure.rounds(figure.init(range(2)), 0, ROUNDS)

@@ -290,6 +290,7 @@ def test_everything_means_every_algorithm_and_level() -> None:
         assert set(attack_problems.registry_problems()) == set(PAIRS)
 
 
+@pytest.mark.slow
 def test_where_nothing_is_published_nothing_is_found() -> None:
     found = attack(attack_problems.training_problem(Local(), "client", name="local"), runs=2000)
     assert (found.claim, found.lower_bound, found.power) == (0, 0, None)

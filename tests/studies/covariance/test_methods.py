@@ -90,7 +90,6 @@ def test_who_says_that_all_is_shared_had_better_be_right() -> None:
     assert gains[1] < 0.95
 
 
-@pytest.mark.fast
 def test_iterations_through_the_gates_are_the_function_for_repetitions() -> None:
     data = federation(small())
     job, state = finished("covariance_regularized", none(), data, 5, strength=0.02, step_size=2.0)
