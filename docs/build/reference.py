@@ -36,8 +36,9 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "training.sweep": ("sweep",),
         "engines.loop": ("Sweep",),
         "training.run_directory": ("Run", "open_run"),
-        "estimators": (),
-        "survival_estimator": (),
+        "estimators.classifier": (),
+        "estimators.regressor": (),
+        "estimators.survival": (),
         "toml": (),
     },
     "Data and models": {

@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from kinfolk.data.sparse import from_sparse
     from kinfolk.data.target import courses
     from kinfolk.engines.loop import Sweep
-    from kinfolk.estimators import PersonalizedClassifier, PersonalizedRegressor
+    from kinfolk.estimators import PersonalizedClassifier, PersonalizedRegressor, PersonalizedSurvival
     from kinfolk.models import from_functions
     from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level, none
-    from kinfolk.survival_estimator import PersonalizedSurvival
     from kinfolk.training.experiment import Engine, Experiment, ModelChoice, Phase, Training
     from kinfolk.training.loop import resume, run
     from kinfolk.training.prediction_sets import prediction_sets
@@ -44,7 +43,7 @@ _LATE = {
     "ModelChoice": "kinfolk.training.experiment",
     "PersonalizedClassifier": "kinfolk.estimators",
     "PersonalizedRegressor": "kinfolk.estimators",
-    "PersonalizedSurvival": "kinfolk.survival_estimator",
+    "PersonalizedSurvival": "kinfolk.estimators",
     "Phase": "kinfolk.training.experiment",
     "PrivacyLevel": "kinfolk.privacy.levels",
     "Training": "kinfolk.training.experiment",

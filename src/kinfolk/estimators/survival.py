@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from kinfolk.data.tables import frames
-from kinfolk.data.tables.encode import Encoded
 from kinfolk.data.tables.frames import Table
 from kinfolk.data.tables.schema import Column
 from kinfolk.data.target import courses
-from kinfolk.estimators import _Personalized
+from kinfolk.estimators.personalized import Personalized
 from kinfolk.metrics.survival import concordance
 from kinfolk.serving.predict_numpy import risk_at
 
 
-class PersonalizedSurvival(_Personalized):
+class PersonalizedSurvival(Personalized):
     """Discrete-time hazards for every client, trained together, with a privacy guarantee.
 
     `target`: where intervals of time end, which is public; the other parameters as for `PersonalizedClassifier`.
@@ -48,21 +44,11 @@ class PersonalizedSurvival(_Personalized):
         if self.target is None:
             raise ValueError("target=None: say where intervals of time end, as target=(180, 365, 730); they are public")
         edges = tuple(float(edge) for edge in np.ravel(self.target))
-        whose = frames.people_of(self.person if people is None else people, X)
-        ids, X = self._whose(X, clients, "fit")
-        x, schema = self._features(X, reset=True)
-        assert schema is not None
-        known, schema = frames.known_by(X, schema, whose, self.rows_per_person)
-        event, time = _columns(y, len(x))
-        schema = replace(
-            schema,
-            target=Column("time of fit", low=0.0, high=edges[-1]),
-            client=None,
-            outcome="survival",
-            event="event of fit",
-            edges=edges,
-        )
-        self._train(Encoded(schema, x, courses(time, event, edges), ids, (), known))
+        given = self._given(X, clients, people)
+        event, time = _columns(y, len(given.x))
+        target = Column("time of fit", low=0.0, high=edges[-1])
+        seen = courses(time, event, edges)
+        self._train(given, seen, target=target, outcome="survival", event="event of fit", edges=edges)
         return self
 
     def predict_risk(self, X: Table, times: ArrayLike, clients: ArrayLike | None = None) -> np.ndarray:
@@ -71,10 +57,7 @@ class PersonalizedSurvival(_Personalized):
         `X`: rows of features, an array or a data frame. `times`: above 0, at most the last edge. `clients`: the client
         of each row.
         """
-        check_is_fitted(self, "models_")
-        ids, X = self._whose(X, clients, "predict")
-        x, _ = self._features(X, reset=False)
-        _, risks = self.models_.predict(x, ids)
+        _, risks = self._predicted(X, clients)
         assert risks is not None
         edges = list(self.models_.schema.edges)
         return np.column_stack([risk_at(risks, edges, float(time)) for time in np.ravel(times)])
