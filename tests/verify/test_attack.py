@@ -21,7 +21,7 @@ from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.local import Local
 from kinfolk.cli.main import app
 from kinfolk.privacy.release import PrivacyError
-from kinfolk.verify import attack_charts, attack_problems, covariance_attack, one_run_audit
+from kinfolk.verify import attack_charts, attack_problems, attack_targets, covariance_attack, one_run_audit
 from kinfolk.verify.attack import Problem, at_least, at_most, attack, linear_score, lower_bound
 from kinfolk.verify.covariance_mechanisms import WishartAsPublished
 
@@ -195,8 +195,8 @@ def test_no_algorithm_leaks_more_about_a_person_than_it_claims(name: str) -> Non
 
 @pytest.mark.slow
 def test_no_sound_mechanism_leaks_more_than_it_claims() -> None:
-    registry = len(attack_problems.registry_problems())
-    mechanisms = attack_problems.all_problems()[registry:]
+    mechanisms = [attack_targets.problem(target) for target in attack_targets.all_targets() if target.level is None]
+    assert sum(problem.sampled for problem in mechanisms) == 1
     assert {problem.name for problem in mechanisms} == {
         n for n in attack_problems.MECHANISMS if "as_published" not in n
     }
@@ -278,7 +278,11 @@ def test_the_command_refutes_published_wishart_noise(tmp_path: Path) -> None:
 def test_the_command_attacks_everything_and_fails_when_a_claim_is_refuted() -> None:
     sound, broken = (replace(normal_problem(shift, 3.0), name=f"shift {shift}") for shift in (0.5, 4.0))
     for problems, passed in (([sound], True), ([sound, broken], False)):
-        with mock.patch.object(attack_problems, "all_problems", lambda problems=problems: problems):
+        by_name = {problem.name: problem for problem in problems}
+        with (
+            mock.patch.object(attack_targets, "all_targets", lambda names=by_name: map(attack_targets.Target, names)),
+            mock.patch.object(attack_targets, "problem", lambda target, known=by_name: known[target.name]),
+        ):
             code, found = invoke("--all", "--runs", "5000")
         assert found["passed"] is passed
         assert code == (0 if passed else 1)
@@ -286,8 +290,9 @@ def test_the_command_attacks_everything_and_fails_when_a_claim_is_refuted() -> N
 
 
 def test_everything_means_every_algorithm_and_level() -> None:
-    with mock.patch.object(attack_problems, "training_problem", lambda *args, **options: (options["name"], args[1])):
-        assert set(attack_problems.registry_problems()) == set(PAIRS)
+    targets = attack_targets.all_targets()
+    assert {(target.name, target.level) for target in targets if target.level} == set(PAIRS)
+    assert len({target.label for target in targets}) == len(targets)
 
 
 @pytest.mark.slow

@@ -5,8 +5,8 @@
     python -m benchmarks.studies.reproduce.run --all --quick
     python -m benchmarks.studies.reproduce.run --pages                   # from what was measured before
 
-`kinfolk reproduce` is the same. What is measured goes to results/ here, pages to docs/results/papers. KINFOLK_DATA
-names the data's directory; what cannot be had runs on a stand-in, and says so.
+`kinfolk reproduce` is the same, on Ray if it is told so (--on). What is measured goes to results/ here, pages to
+docs/results/papers. KINFOLK_DATA names the data's directory; what cannot be had runs on a stand-in, and says so.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import jax
 from benchmarks.studies.reproduce import cross_silo, model_protected, pmtl
 from benchmarks.studies.reproduce.page import index, of_record, page, picture, sentence
 from benchmarks.studies.reproduce.records import PAPERS, Item, Size, verdict
+from kinfolk.training.pieces import Each, Result, each
 
 RESULTS = Path(__file__).parent / "results"
 PAGES = Path(__file__).parents[3] / "docs" / "results" / "papers"
@@ -72,7 +73,15 @@ def listing(known: dict[str, Item]) -> list[tuple[str, str, str]]:
     return [(name, item.title, verdict(item, found.get(name))) for name, item in known.items()]
 
 
-def main(arguments: list[str] | None = None) -> None:
+def measured(size: Size, name: str) -> Result:
+    """The record of one item.
+
+    `size`: how much of it is run. `name`: as listed.
+    """
+    return Result(measure(items()[name], size))
+
+
+def main(arguments: list[str] | None = None, in_pieces: Each = each) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="as listed; a paper's name for all of its items")
     parser.add_argument("--all", action="store_true", help="all of them")
@@ -92,14 +101,18 @@ def main(arguments: list[str] | None = None) -> None:
         for name, title, found in listing(known):
             print(f"{name:28s} {found:20s} {title}")
     size: Size = "cell" if args.cell else "quick" if args.quick else "full"
-    for item in runs:
-        record = measure(item, size)
-        found = of_record(record)
-        told = "ran" if size == "cell" else f"{verdict(item, found)}. {sentence(item, found)}"
-        print(f"{item.name} ({record['seconds']:.0f} CPU s): {told}", flush=True)
+
+    def tell(name: str, outcome: Result | Exception) -> None:
+        if isinstance(outcome, Exception):
+            return
+        record, found = outcome.values, of_record(outcome.values)
+        told = "ran" if args.cell else f"{verdict(known[name], found)}. {sentence(known[name], found)}"
+        print(f"{name} ({record['seconds']:.0f} CPU s): {told}", flush=True)
         if not args.cell:
             RESULTS.mkdir(exist_ok=True)
-            (RESULTS / f"{item.name.replace('/', '-')}.json").write_text(json.dumps(record, indent=1) + "\n")
+            (RESULTS / f"{name.replace('/', '-')}.json").write_text(json.dumps(record, indent=1) + "\n")
+
+    in_pieces(measured, size, {item.name: item.name for item in runs}, told=tell)
     if args.pages or (runs and not args.cell):
         write_pages(known)
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.table import Table
 
 from kinfolk import limits
 from kinfolk.cli.kept_programs import keep_programs
+from kinfolk.cli.output import refuse_unused
+from kinfolk.cli.pieces import InPieces, On, Resume
+
+if TYPE_CHECKING:
+    from kinfolk.training.pieces import Result
+    from kinfolk.verify.attack_targets import Target
 
 ERROR = 1e-4
 """With --all: the probability that any sound claim at all is refuted by chance."""
@@ -18,6 +24,7 @@ ONE_RUN = "one_run"
 
 
 def attack(
+    context: typer.Context,
     name: Annotated[
         str | None,
         typer.Argument(
@@ -39,6 +46,8 @@ def attack(
     runs: Annotated[int, typer.Option(min=1, help="Runs in each of the two worlds.")] = 100_000,
     confidence: Annotated[float, typer.Option(help="Of the lower bound; with --all it is 1 - 1e-4 over all.")] = 0.99,
     seed: Annotated[int, typer.Option(help="Attacks can be repeated.")] = 0,
+    on: On = None,
+    resume: Resume = False,
     picture: Annotated[Path | None, typer.Option(help="Write an SVG picture here.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
@@ -56,10 +65,12 @@ def attack(
             limits.checked(option, value)
     if everything == (name is not None):
         raise typer.BadParameter("give the name of one algorithm or mechanism, or --all")
+    if not everything:
+        refuse_unused(context, ("on", "resume"), "belongs to --all, which is many attacks", only=True)
     keep_programs()
     if everything:
         begin = time.monotonic()
-        rows = _attack_all(runs, seed)
+        rows = _attack_all(runs, seed, on, resume, as_json)
         svg = attack_charts.claims_and_bounds(rows)
         passed = not any(row["exceeded"] for row in rows)
         found = {"passed": passed, "confidence": 1 - ERROR, "seconds": round(time.monotonic() - begin, 1)}
@@ -134,14 +145,34 @@ def _attack_one(
     return finding.record(), attack_charts.two_worlds(finding)
 
 
-def _attack_all(runs: int, seed: int) -> list[dict[str, Any]]:
-    """Findings for everything; the permitted error is divided by their number. One-run auditing has no power then."""
-    from kinfolk.verify import attack_problems
-    from kinfolk.verify.attack import attack as attack_one
+class Game(NamedTuple):
+    """How everything is attacked."""
 
-    problems = attack_problems.all_problems()
-    confidence = 1 - ERROR / len(problems)
-    return [attack_one(problem, runs=runs, confidence=confidence, seed=seed).record() for problem in problems]
+    runs: int
+    confidence: float
+    seed: int
+
+
+def _attack_all(runs: int, seed: int, on: str | None, resume: bool, silent: bool) -> list[dict[str, Any]]:
+    """Findings for everything; the permitted error is divided by their number. One-run auditing has no power then."""
+    from kinfolk.verify import attack_targets
+
+    targets = {target.label: target for target in attack_targets.all_targets()}
+    game = Game(runs, 1 - ERROR / len(targets), seed)
+    in_pieces = InPieces("attack", [game, *targets], on, resume, silent)
+    return [result.values for result in in_pieces(attacked, game, targets).values()]
+
+
+def attacked(game: Game, target: Target) -> Result:
+    """The finding about one target.
+
+    `game`: how it is attacked. `target`: what.
+    """
+    from kinfolk.training.pieces import Result
+    from kinfolk.verify import attack, attack_targets
+
+    problem = attack_targets.problem(target)
+    return Result(attack.attack(problem, runs=game.runs, confidence=game.confidence, seed=game.seed).record())
 
 
 def _show(rows: list[dict[str, Any]]) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from kinfolk.cli.data import in_directory, privacy_level, read_relation, seeds_from, table_choice
-from kinfolk.cli.kept_programs import keep_programs
 from kinfolk.cli.output import (
     ClientColumn,
     DataDir,
@@ -32,11 +33,16 @@ from kinfolk.cli.output import (
     show_results,
     tell,
 )
+from kinfolk.cli.pieces import InPieces, On, Resume
 from kinfolk.data.choice import DataChoice
-from kinfolk.toml import ConfigError
+from kinfolk.files import write_whole
+from kinfolk.toml import ConfigError, to_toml
 
 if TYPE_CHECKING:
+    from kinfolk.data.federation import Federation
     from kinfolk.privacy.levels import PrivacyLevel
+    from kinfolk.training.experiment import Experiment
+    from kinfolk.training.pieces import Result
 
 METHODS = ("local", "fedavg", "mean_regularized")
 
@@ -73,6 +79,8 @@ def compare(
     test_fraction: TestFraction = 0.2,
     seed: Annotated[int, typer.Option(help="Comparisons are simulations: looking at results costs privacy.")] = 0,
     seeds: Annotated[int, typer.Option(help="Repetitions, computed together.")] = 5,
+    on: On = None,
+    resume: Resume = False,
     output: Output = Path("runs"),
     picture: Annotated[Path | None, typer.Option(help="The picture (SVG); default: a new file in --output.")] = None,
     data_dir: DataDir = None,
@@ -83,12 +91,13 @@ def compare(
     from kinfolk.report import write_report
     from kinfolk.report.compare_chart import privacy_utility
     from kinfolk.report.reading import error_spread
-    from kinfolk.training import loop, recipes, run_directory
+    from kinfolk.training import recipes, run_directory
     from kinfolk.training.experiment import Experiment
+    from kinfolk.training.run_directory import Run
 
     if files:
         refuse_unused(context, ("data",), "tables were given, which are the data: leave one of them out", only=True)
-    numbers, methods = seeds_from(seed, seeds), method or list(METHODS)
+    numbers, methods = seeds_from(seed, seeds), list(dict.fromkeys(method or METHODS))
     for name in methods:
         if name not in REGISTRY:
             raise ConfigError(f"method={name!r} is not one of {', '.join(REGISTRY)}")
@@ -116,8 +125,7 @@ def compare(
         federations = [federation(rows, choice, number) for number in numbers]
         notes = [*rows.notes, *rows.about_one_answer("mean_regularized")]
         tell(notes, as_json)
-    keep_programs()
-    found = []
+    cells: dict[str, Cell] = {}
     for name in methods:
         for kind, budget, privacy in levels:
             own = given.only_for(name)
@@ -139,9 +147,25 @@ def compare(
             )
             shown = name if kinds == ["trusted"] else f"{name}, {kind}"
             label = shown if budget is None else f"{shown}, epsilon {budget:g}"
-            with bar(as_json, label) as progress:
-                run = loop.run(experiment, output, progress=progress, data=federations)
-            found.append({**result_row(run), "method": shown, "budget": budget, "error_spread": error_spread(run)})
+            cells[label] = Cell(label, experiment, shown, budget)
+    tables = [sha256(path.read_bytes()).hexdigest() for path in files or ()]
+    settings = [
+        tables,
+        federations[0].encoding if federations else "",
+        *(to_toml(c.experiment) for c in cells.values()),
+    ]
+    in_pieces = InPieces("compare", settings, on, resume, as_json, output, shows_itself=True)
+    common = Cells(output.absolute(), federations, in_pieces.folder, as_json or on is not None)
+    runs = {label: Run(output / result.values) for label, result in in_pieces(simulated, common, cells).items()}
+    found = [
+        {
+            **result_row(run),
+            "method": cells[label].method,
+            "budget": cells[label].budget,
+            "error_spread": error_spread(run),
+        }
+        for label, run in runs.items()
+    ]
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     more: dict[str, Any] = {"notes": notes} if files else {}
     if level != "none":
@@ -157,6 +181,54 @@ def compare(
         drawn = [f"picture: {picture}"] if picture is not None else []
         for line in (*drawn, f"page: {page} (methods, budgets, who gains and who loses; open it in a browser)"):
             console.print(line, highlight=False, soft_wrap=True)
+
+
+class Cell(NamedTuple):
+    """One method with one budget."""
+
+    label: str
+    experiment: Experiment
+    method: str
+    """As the table calls it."""
+    budget: float | None
+
+
+class Cells(NamedTuple):
+    """What all of them have in common."""
+
+    output: Path
+    data: list[Federation] | None
+    begun: Path
+    """A folder for notes on which run a cell has begun."""
+    silent: bool
+
+
+def simulated(cells: Cells, cell: Cell) -> Result:
+    """Trains a cell, or goes on with the run that was begun for it; returns the name of its run directory.
+
+    `cells`: what all have in common. `cell`: this one.
+    """
+    from kinfolk.training import loop, pieces, run_directory
+
+    pieces.require_simulation(cell.experiment)
+    if not cells.begun.is_dir():
+        raise run_directory.RunError(
+            f"{cells.output} is not the same folder on {platform.node()}: choose an --output that all nodes share"
+        )
+    note = cells.begun / f"{sha256(cell.label.encode()).hexdigest()[:12]}.run"
+    begun = cells.output / note.read_text() if note.exists() else None
+    with bar(cells.silent, cell.label) as progress:
+        if begun is not None and (begun / "private" / "run.json").exists():
+            run = loop.resume(begun, data=cells.data, progress=progress)
+        else:
+            run = loop.run(
+                cell.experiment,
+                cells.output,
+                data=cells.data,
+                progress=progress,
+                begun=lambda run: write_whole(note, run.name.encode()),
+            )
+    return pieces.Result(run.name)
 
 
 def of_aggregator(privacy: PrivacyLevel, kind: str, colluding: int | None) -> PrivacyLevel:

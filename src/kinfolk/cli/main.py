@@ -185,11 +185,12 @@ def main() -> None:
     except OSError as error:  # a disk that is full, a folder that may not be read
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}", type(error).__name__, wants_json, 1)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted; go on with `kinfolk train --resume RUN`", "Interrupted", wants_json, 130)
+        left = "interrupted; go on with `kinfolk train --resume RUN`, or with the same command and --resume"
+        _fail(left, "Interrupted", wants_json, 130)
     except Exception as error:
         if not isinstance(error, _expected()):
             raise
-        _fail(str(error), type(error).__name__, wants_json, 1)
+        _fail("\n".join([str(error), *getattr(error, "__notes__", ())]), type(error).__name__, wants_json, 1)
     else:
         sys.exit(code if isinstance(code, int) else 0)
 

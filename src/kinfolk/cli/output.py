@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -143,6 +152,30 @@ class bar:
         note = f", {', '.join(told) or 'not measured'}{self._private if told else ''}{paid}"
         self._last = f"{self._name}: {done} of {total} rounds{note}"
         self._progress.update(self._task, completed=done, total=total, note=f"{note}, left:")
+
+
+class count_bar:
+    """A progress bar over pieces of work, on standard error: how many are done, and how many of them failed."""
+
+    def __init__(self, silent: bool, name: str, total: int) -> None:
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        console = Console(stderr=True)
+        hidden = silent or not console.is_terminal
+        self._progress = Progress(*columns, TimeElapsedColumn(), console=console, disable=hidden)
+        self._task, self._name, self._failed = self._progress.add_task(name, total=total), name, 0
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, outcome: object) -> None:
+        """Counts one more: a result, or an error."""
+        self._failed += isinstance(outcome, Exception)
+        said = f"{self._name}, {self._failed} failed" if self._failed else self._name
+        self._progress.update(self._task, advance=1, description=said)
 
 
 def result_row(run: Run) -> dict[str, Any]:

@@ -11,20 +11,23 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from kinfolk.cli.kept_programs import keep_programs
-from kinfolk.cli.output import Json, console, emit
+from kinfolk.cli.output import Json, console, emit, refuse_unused
+from kinfolk.cli.pieces import InPieces, On, Resume
 from kinfolk.toml import ConfigError
 
 STUDY = "benchmarks.studies.reproduce.run"
 
 
 def reproduce(
+    context: typer.Context,
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME...]", help="cross-silo/figure-3b, or cross-silo for all of it.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="At most a minute or two each, on two cores.")] = False,
     pages: Annotated[bool, typer.Option("--pages", help="Write pages from what was measured before.")] = False,
+    on: On = None,
+    resume: Resume = False,
     as_json: Json = False,
 ) -> None:
     """List the tables and figures of the papers with their verdicts, or run some and write their pages.
@@ -40,10 +43,11 @@ def reproduce(
     sys.path.insert(0, str(root))
     study = import_module(STUDY)
     if names or every or pages:
-        keep_programs()
         flags = {"--all": every, "--quick": quick, "--pages": pages}
-        study.main([*(names or []), *(flag for flag, given in flags.items() if given)])
+        words = [*(names or []), *(flag for flag, given in flags.items() if given)]
+        study.main(words, in_pieces=InPieces("reproduce", words, on, resume, as_json))
         return
+    refuse_unused(context, ("on", "resume"), "nothing is run: name an item, or give --all", only=True)
     rows = study.listing(study.items())
     if as_json:
         emit("reproduce", {"items": [{"name": name, "what": title, "verdict": found} for name, title, found in rows]})

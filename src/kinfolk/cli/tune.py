@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ from rich.table import Table
 
 from kinfolk.cli.kept_programs import keep_programs
 from kinfolk.cli.output import DataName
+from kinfolk.cli.pieces import InPieces, On, Resume
 
 
 def tune(
@@ -26,6 +28,8 @@ def tune(
     distribution: Annotated[str, typer.Option(help="logarithmic, geometric or poisson.")] = "logarithmic",
     bound: Annotated[float, typer.Option(help="Largest loss of one example in a score.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="Needed: tuning is a simulation for now.")] = None,
+    on: On = None,
+    resume: Resume = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Choose options by repetition, honestly: a hidden number of trials, private scores, and the whole cost.
@@ -35,6 +39,7 @@ def tune(
     from kinfolk.cli.output import console, emit, in_words, warn
     from kinfolk.data.choice import DataChoice
     from kinfolk.privacy.levels import example_level
+    from kinfolk.toml import to_toml
     from kinfolk.training.experiment import Experiment, Phase, Training
     from kinfolk.training.tune import Tuning
     from kinfolk.training.tune import tune as run
@@ -49,7 +54,8 @@ def tune(
         privacy=example_level(epsilon, delta, clip=clip),
         phases=(Phase(method, rounds, {} if "step_size" in settings.choices else {"step_size": step_size}),),
     )
-    winner = run(experiment, settings)
+    about = [to_toml(experiment), asdict(settings)]
+    winner = run(experiment, settings, in_pieces=InPieces("tune", about, on, resume, as_json))
     values = {
         "options": winner.options,
         "error": winner.error,

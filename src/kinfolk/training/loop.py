@@ -58,6 +58,7 @@ def run(
     progress: Progress | None = None,
     track: Sequence[str] = (),
     disjoint_because: str | None = None,
+    begun: Callable[[Run], None] | None = None,
 ) -> Run:
     """Trains, and returns the run directory. Without a seed this is a release, charged to its owner's ledger.
 
@@ -68,7 +69,8 @@ def run(
     directory (see `tracking`).
 
     `experiment`: all settings. `disjoint_because`: why nobody in the data is in any other data set of the ledger; asked
-    for once, by the first release under a new name, and quoted in statements.
+    for once, by the first release under a new name, and quoted in statements. `begun` is called with the run directory
+    before the first round, for those who would `resume` it after a kill.
     """
     tracking.check(track)
     inputs.check_given(experiment, data, model)
@@ -90,6 +92,8 @@ def run(
         where.private / "run.json",
         {"version": 1, "ledger": str(path.absolute()), **where.digests(), **statements.facts(job)},
     )
+    if begun:
+        begun(where)
     try:
         _go(job, where, path, progress, track)
     except (LedgerError, StoreError):

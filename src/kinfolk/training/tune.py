@@ -14,7 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,10 +39,12 @@ from kinfolk.roots import root
 from kinfolk.theory import tuning as theory
 from kinfolk.theory.mean_estimation import Problem
 from kinfolk.toml import ConfigError
+from kinfolk.training import pieces
 from kinfolk.training.build import as_sweep, build_algorithm
 from kinfolk.training.charges import uses_of
 from kinfolk.training.evaluate import at_the_end, summary
 from kinfolk.training.experiment import Experiment, Phase
+from kinfolk.training.pieces import Each, Result
 from kinfolk.training.prepare import Job, prepare
 from kinfolk.training.scorecard import Scorecard
 from kinfolk.types import Algorithm, Model, Params, Rows, Tree
@@ -96,8 +100,31 @@ class Winner:
     warning: str | None
 
 
-def tune(experiment: Experiment, tuning: Tuning, data: Federation | None = None) -> Winner:
-    """The best of a random number of trials, in a simulation."""
+@dataclass(frozen=True)
+class Trials:
+    """What all trials have in common."""
+
+    job: Job
+    scorer: GaussianSum
+    validation: Rows
+
+    @cached_property
+    def score_of(self) -> Callable[[GaussianSum, Params, Rows, Array], Array]:
+        """Compiled once for all trials of a process."""
+        return scoring(self.job.plan.model)
+
+
+class Trial(NamedTuple):
+    """One training, with options that were drawn for it."""
+
+    number: int
+    options: dict[str, float]
+
+
+def tune(
+    experiment: Experiment, tuning: Tuning, data: Federation | None = None, *, in_pieces: Each = pieces.each
+) -> Winner:
+    """The best of a random number of trials, in a simulation. `in_pieces` does the trials, one by one unless told."""
     _refuse(experiment)
     assert experiment.seed is not None
     (phase,) = experiment.phases
@@ -117,23 +144,36 @@ def tune(experiment: Experiment, tuning: Tuning, data: Federation | None = None)
     job, scorer, epsilons = calibrated(job, tuning)
     generator = np.random.default_rng([experiment.seed, 1])
     count = theory.draw_trials(generator, mean=tuning.trials, shape=tuning.shape)
-    score_of = scoring(job.plan.model)
-    best: tuple[float, dict[str, float], Tree, Scorecard | None, float] | None = None
-    for number in range(count):  # never cut short: the number alone decides
-        options = combinations[int(generator.integers(len(combinations)))]
-        algorithm = build_algorithm(
-            Phase(phase.method, phase.rounds, {**phase.options, **options}), "example", data.ids
-        )
-        key = jax.random.fold_in(jax.random.key(experiment.seed), 1000 + number)
-        models, card, error = trained(job, algorithm, key)
-        score = float(score_of(scorer, models, validation, jax.random.fold_in(key, 1)))
-        if best is None or score < best[0]:
-            best = (score, options, models, card, error)
+    drawn = [Trial(number, combinations[int(generator.integers(len(combinations)))]) for number in range(count)]
+    # never cut short: the number alone decides
+    found = in_pieces(tried, Trials(job, scorer, validation), {f"trial {one.number + 1}": one for one in drawn})
     delta = max(job.account.deltas().values())
     warning = expectation(job, tuning)
-    if best is None:
+    if not found:
         return Winner(None, None, dict.fromkeys(epsilons, 0.0), delta, None, None, warning)
-    return Winner(best[1], best[2], epsilons, delta, best[4], best[3], warning)
+    trial, best = min(zip(drawn, found.values(), strict=True), key=lambda pair: pair[1].values["score"])
+    models = jax.tree.unflatten(
+        jax.tree.structure(jax.eval_shape(job.plan.model.init, jax.random.key(0))),
+        [jnp.asarray(best.arrays[name]) for name in sorted(best.arrays)],
+    )
+    return Winner(trial.options, models, epsilons, delta, best.values["error"], best.values["card"], warning)
+
+
+def tried(trials: Trials, trial: Trial) -> Result:
+    """A trial's score, what it is worth on test rows, and its models.
+
+    `trials`: what all have in common. `trial`: this one.
+    """
+    job, seed = trials.job, trials.job.experiment.seed
+    assert seed is not None
+    (phase,) = job.experiment.phases
+    options = {**phase.options, **trial.options}
+    algorithm = build_algorithm(Phase(phase.method, phase.rounds, options), "example", job.ids)
+    key = jax.random.fold_in(jax.random.key(seed), 1000 + trial.number)
+    models, card, error = trained(job, algorithm, key)
+    score = trials.score_of(trials.scorer, models, trials.validation, jax.random.fold_in(key, 1))
+    weights = {f"{place:06d}": np.asarray(leaf) for place, leaf in enumerate(jax.tree.leaves(models))}
+    return Result({"score": float(score), "error": error, "card": card}, weights)
 
 
 def _refuse(experiment: Experiment) -> None:

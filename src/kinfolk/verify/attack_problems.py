@@ -21,7 +21,6 @@ from kinfolk.accounting import composition, noise_for_budget
 from kinfolk.accounting.calibrate import Population, terms_for
 from kinfolk.accounting.composition import Charge
 from kinfolk.accounting.noise_for_budget import Case, times
-from kinfolk.algorithms import REGISTRY
 from kinfolk.algorithms.schedules import noise_factors
 from kinfolk.data.federation import ClientData, Federation
 from kinfolk.engines import resident
@@ -327,27 +326,3 @@ MECHANISMS: dict[str, Callable[..., Problem]] = {
     "symmetric_gaussian": symmetric_gaussian,
     "wishart_as_published": wishart_as_published,
 }
-
-
-def registry_problems() -> list[Problem]:
-    """Every algorithm at every private level, with and without sampling, from the strongest view."""
-    return [
-        training_problem(entry.build(), level, name=name, sampled=sampled)
-        for name, entry in REGISTRY.items()
-        for level in entry.levels
-        if level != "none"
-        for sampled in (False, True)
-    ]
-
-
-def all_problems() -> list[Problem]:
-    """What `kinfolk attack --all` attacks: the registry, and the sound mechanisms."""
-    mechanisms = [gaussian_sum(), gaussian_sum(sampled=True), symmetric_gaussian(), private_choice()]
-    return [
-        *registry_problems(),
-        *mechanisms,
-        covariance_attack.laplace_squares(),
-        covariance_attack.covariance_outputs(),
-        statistics_attack.row_statistics(),
-        evaluation_attack.private_evaluation(),
-    ]
