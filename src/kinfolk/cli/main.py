@@ -66,6 +66,8 @@ app.add_typer(deploy, name="deploy")
 
 COMMAND_LINE_ERROR: Any = getattr(typer, "TyperException", None) or import_module("click").ClickException
 """An older typer, which Flower needs, raises click's."""
+INTERRUPTED = 130
+LEFT = "interrupted; go on with `kinfolk train --resume RUN`, or with the same command and --resume"
 
 
 def _version(wanted: bool) -> None:
@@ -185,13 +187,14 @@ def main() -> None:
     except OSError as error:  # a disk that is full, a folder that may not be read
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}", type(error).__name__, wants_json, 1)
     except (KeyboardInterrupt, typer.Abort):
-        left = "interrupted; go on with `kinfolk train --resume RUN`, or with the same command and --resume"
-        _fail(left, "Interrupted", wants_json, 130)
+        _fail(LEFT, "Interrupted", wants_json, INTERRUPTED)
     except Exception as error:
         if not isinstance(error, _expected()):
             raise
         _fail("\n".join([str(error), *getattr(error, "__notes__", ())]), type(error).__name__, wants_json, 1)
     else:
+        if code == INTERRUPTED:  # a newer typer catches Ctrl-C itself
+            _fail(LEFT, "Interrupted", wants_json, INTERRUPTED)
         sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import socket
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -20,8 +21,8 @@ from typing import Any
 from kinfolk.toml import ConfigError
 from kinfolk.training.run_files import RunError
 
-HERE = "ray"
-"""In place of an address: a Ray that is started on this machine, for as long as the work takes."""
+HERE, LOCAL = "ray", "local"
+"""Ours and Ray's word for a Ray that is started on this machine, for as long as the work takes."""
 RETRIES = 3
 """So often a piece is begun again when its process is gone; one that takes too much memory would never end."""
 PASSED_ON = ("KINFOLK_", "JAX_")
@@ -39,8 +40,10 @@ def outcomes(
     `on`: `ray`, or HOST:PORT of a cluster.
     """
     address = address_of(on)
+    if address != LOCAL:
+        _require_answer(address)
     ray = _ray()
-    with _connected(ray, address):
+    with connected(ray, address):
         packed = ray.put(ray.cloudpickle.dumps((work, common)))
         most = {"num_gpus": 1} if ray.cluster_resources().get("GPU") else {"num_cpus": 1}
         task = ray.remote(max_retries=RETRIES, **most)(_done)
@@ -52,13 +55,13 @@ def outcomes(
 
 
 def address_of(on: str) -> str:
-    """What Ray calls the place.
+    """What Ray calls the place. `on`: what we call it.
 
     >>> address_of("ray"), address_of("10.0.0.1:6379")
     ('local', '10.0.0.1:6379')
     """
     if on == HERE:
-        return "local"
+        return LOCAL
     if not re.fullmatch(r"[^\s:/]+:\d+", on):
         raise ConfigError(f"on={on!r} is neither 'ray' (this machine) nor HOST:PORT of a Ray cluster")
     return on
@@ -72,18 +75,21 @@ def _ray() -> Any:
 
 
 @contextmanager
-def _connected(ray: Any, address: str) -> Iterator[None]:
-    """A connection for as long as it is needed; one that the caller's program has already is used, and left."""
+def connected(ray: Any, address: str) -> Iterator[None]:
+    """A connection for as long as it is needed; one that the caller's program has already is used, and left.
+
+    `ray`: the module. `address`: what Ray calls the place.
+    """
     if ray.is_initialized():
         yield
         return
-    quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
-    if address == "local":
-        ray.init(address=address, include_dashboard=False, **quiet)
-    else:
-        _require_answer(address)
+    options: dict[str, Any] = {"include_dashboard": False}
+    if address != LOCAL:
         passed = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
-        ray.init(address=address, runtime_env={"env_vars": passed}, **quiet)
+        options = {"runtime_env": {"env_vars": passed}}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # JAX's; Ray forks to run a program of its own
+        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
     try:
         yield
     finally:
