@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: run test test-all test-long newest-flower check format docs bench lock clean
+.PHONY: run test test-all test-long test-ray newest-flower check format docs bench lock clean
 
 run: $(READY)
 	$(BIN)/kinfolk compare --epsilon 1 --epsilon 3 --epsilon 8
@@ -30,12 +30,27 @@ test-all: $(READY)
 test-long: $(READY)
 	$(PYTEST) -n 2 --dist load -m long
 
+# What lets an environment of its own see everything else of .venv, and the package.
+define beside
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib")); print("$(CURDIR)/src")' \
+		> $$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/kinfolk.pth
+endef
+
+# Sweeps on Ray, which is too heavy for everybody's environment: in one of its own, with a lock of its own.
+test-ray: .venv-ray/.ready
+	$(QUICKLY) .venv-ray/bin/python -m pytest -q tests/training/test_on_ray.py
+
+.venv-ray/.ready: requirements-ray.lock $(READY)
+	rm -rf .venv-ray && $(PYTHON) -m venv .venv-ray
+	.venv-ray/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-ray.lock
+	$(call beside,.venv-ray)
+	@touch $@
+
 # The federation's tests against the newest Flower, in an environment of its own: says what an upgrade would break.
 newest-flower: $(READY)
 	rm -rf .venv-flower && $(PYTHON) -m venv .venv-flower
 	.venv-flower/bin/pip install --quiet --disable-pip-version-check --upgrade flwr
-	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib")); print("$(CURDIR)/src")' \
-		> $$(.venv-flower/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/kinfolk.pth
+	$(call beside,.venv-flower)
 	.venv-flower/bin/python -c 'from importlib.metadata import version; print("Flower", version("flwr"))'
 	$(QUICKLY) .venv-flower/bin/python -m pytest -q tests/deploy/test_flower_api.py tests/deploy/test_superlink_guard.py \
 		tests/deploy/test_carriers.py tests/deploy/test_parity_processes.py tests/deploy/test_flower_processes.py
@@ -57,10 +72,16 @@ docs: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks.studies.school.run
 
-# One lock for all extras together, for every Python from 3.11 on; pip checks the hash of every file it installs.
+# One lock for all extras together but Ray, which has its own, with the same versions of what both need; for every Python
+# from 3.11 on. pip checks the hash of every file it installs.
+EXTRAS := import tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]
+COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --python-version 3.11
 lock:
 	$(PYTHON) -m venv .venv && $(BIN)/pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --all-extras --no-header --python-version 3.11 pyproject.toml -o requirements.lock
+	$(COMPILE) $$($(BIN)/python -c '$(EXTRAS); print(*(f"--extra={name}" for name in extras if name != "ray"))') \
+		pyproject.toml -o requirements.lock
+	$(BIN)/python -c '$(EXTRAS); print(*extras["ray"], sep="\n")' | \
+		$(COMPILE) --constraints requirements.lock - -o requirements-ray.lock
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if v >= (3, 11) else f"kinfolk needs Python 3.11 or later, and {sys.executable} is {v[0]}.{v[1]}: make PYTHON=python3.12")'
@@ -70,4 +91,4 @@ $(READY): requirements.lock pyproject.toml
 	@touch $(READY)
 
 clean:
-	rm -rf .venv .venv-flower .jax_cache runs site .pytest_cache .ruff_cache
+	rm -rf .venv .venv-flower .venv-ray .jax_cache runs site .pytest_cache .ruff_cache

@@ -82,14 +82,25 @@ def test_the_version_is_written_once_and_the_command_says_it(
     assert f"## [{kinfolk.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_every_locked_package_has_hashes_and_every_dependency_is_locked() -> None:
-    text = (ROOT / "requirements.lock").read_text()
-    locked = [(plain(m[1]), m[2]) for m in re.finditer(r"^(\S+==.*?)((?:\\\n\s+--hash=\S+\s*)*)$", text, re.M)]
-    assert len(locked) > 50
-    assert [name for name, hashes in locked if "--hash=sha256:" not in hashes] == []
-    wanted = [*PROJECT["dependencies"], *(n for names in PROJECT["optional-dependencies"].values() for n in names)]
-    assert {plain(requirement) for requirement in wanted} <= {name for name, _ in locked}
+def locked(name: str) -> dict[str, str]:
+    """The packages of a lock with their versions; all of them have hashes."""
+    text = (ROOT / name).read_text()
     assert "://" not in text  # no index, no mirror: whoever installs decides where from
+    found = re.findall(r"^(\S+)==(\S+).*?((?:\\\n\s+--hash=\S+\s*)*)$", text, re.M)
+    assert [package for package, _, hashes in found if "--hash=sha256:" not in hashes] == []
+    return {plain(package): version for package, version, _ in found}
+
+
+def test_every_dependency_is_locked_and_ray_in_a_lock_of_its_own() -> None:
+    usual, heavy = locked("requirements.lock"), locked("requirements-ray.lock")
+    assert len(usual) > 50
+    extras = dict(PROJECT["optional-dependencies"])
+    assert {plain(requirement) for requirement in extras.pop("ray")} <= heavy.keys() - usual.keys()
+    wanted = [*PROJECT["dependencies"], *(name for names in extras.values() for name in names)]
+    assert {plain(requirement) for requirement in wanted} <= usual.keys()
+    assert {name: heavy[name] for name in heavy.keys() & usual.keys()} == {
+        name: usual[name] for name in heavy.keys() & usual.keys()
+    }, "both are installed together"
 
 
 def test_the_changelog_says_where_modules_are_now() -> None:
