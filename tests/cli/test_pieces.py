@@ -23,6 +23,7 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_schools")
 def test_a_comparison_that_is_cut_off_goes_on_with_what_is_left(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = json.loads(command(*COMPARE, "--output", "whole", "--json")[1])["results"]

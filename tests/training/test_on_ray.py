@@ -53,8 +53,9 @@ def test_pieces_are_done_elsewhere_and_come_back_in_order() -> None:
         np.testing.assert_array_equal(there[name].arrays["all"], result.arrays["all"])
 
 
-def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:
+def test_a_killed_process_loses_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     found = each(killed_once, tmp_path, {str(k): k for k in range(4)}, on="ray")
+    assert capfd.readouterr().out == "", "standard output is for results"
     assert [result.values for result in found.values()] == [
         {"piece": k, "begun": 2 if k == 1 else 1} for k in range(4)
     ], "only the piece that was killed is done again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 from pathlib import Path
@@ -84,3 +85,9 @@ def test_a_node_with_another_version_is_refused() -> None:
     other = {**on_ray._versions(), "jax": "0.1"}
     with pytest.raises(ConfigError, match=r"has jax .* instead of 0.1: numbers may differ"):
         on_ray._done(b"", other, 1.0)
+
+
+def test_one_module_knows_ray() -> None:
+    source = Path(on_ray.__file__).parents[1]
+    users = {path.name for path in source.rglob("*.py") if re.search(r"import ray\b|[\"']ray[.\"']", path.read_text())}
+    assert users == {"on_ray.py"}

@@ -43,7 +43,7 @@ def outcomes(
     if address != LOCAL:
         _require_answer(address)
     ray = _ray()
-    with connected(ray, address):
+    with _quiet(), connected(ray, address):
         packed = ray.put(ray.cloudpickle.dumps((work, common)))
         most = {"num_gpus": 1} if ray.cluster_resources().get("GPU") else {"num_cpus": 1}
         task = ray.remote(max_retries=RETRIES, **most)(_done)
@@ -94,6 +94,18 @@ def connected(ray: Any, address: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what Ray says about processes that are gone: pages of it, on standard output, where results are."""
+    own: Any = import_module("ray._private.worker")
+    before = getattr(own, "_worker_logs_enabled", True)
+    own._worker_logs_enabled = False
+    try:
+        yield
+    finally:
+        own._worker_logs_enabled = before
 
 
 def _require_answer(address: str) -> None:

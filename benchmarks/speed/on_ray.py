@@ -1,6 +1,6 @@
 """Pieces of work on Ray: what a piece costs besides its work, and what a kill costs.
 
-    .venv-ray/bin/python -m benchmarks.speed.ray [--rounds 300]      # `make test-ray` makes that environment
+    .venv-ray/bin/python -m benchmarks.speed.on_ray [--rounds 300]      # `make test-ray` makes that environment
 
 Prints the seconds until Ray has started here and until a first piece is done, those of each of 500 pieces that do
 nothing, and then trains four cells of a comparison three times: on two nodes of one core each (both on this machine),
@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,9 +97,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=300)
     rounds = parser.parse_args().rounds
-    import ray
-    from ray.cluster_utils import Cluster
-
+    ray, cluster_utils = import_module("ray"), import_module("ray.cluster_utils")
     began = time.monotonic()
     with on_ray.connected(ray, on_ray.LOCAL):
         started = time.monotonic() - began
@@ -114,7 +113,9 @@ def main() -> None:
         folder = Path(name)
         here, _, seconds = comparison(folder / "here", rounds, None)
         print(f"four cells of {rounds} rounds here: {seconds:.1f} s", flush=True)
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        cluster = cluster_utils.Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
+        )
         nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
 
         def kill_process(place: Place) -> None:
