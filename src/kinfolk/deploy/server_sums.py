@@ -128,12 +128,12 @@ class ServerSums:
     def _ask_shares(self) -> dict[int, bytes]:
         now, before = self._now, self._before
         cards = None if now is None else [as_json(card) for card in now.all_cards()]
-        signed = {} if before is None else {s.name: s.signature.hex() for s in before.all_signatures()}
 
         def steps(name: str) -> Step:
             found: Step = {}
             if before is not None and name in before.signatures:
-                found[OPEN] = {**_of(before), "signatures": signed}
+                tags = {sender: tag.hex() for sender, tag in before.tags_for(name).items()}
+                found[OPEN] = {**_of(before), "tags": tags}
             if now is not None and name in now.cards:
                 found[SHARE] = {**_of(now), "cards": cards}
             return found
@@ -186,7 +186,7 @@ class ServerSums:
     def _take_lists(self, found: Answers) -> None:
         assert self._now is not None
         _taken(self._now, SIGN, ListSignature, found)
-        self._now.all_signatures()
+        self._now.tags_for(next(iter(self._now.signatures), ""))
         self._before, self._now, self._next, self.exchange = self._now, self._next, None, SHARES
         if self._now is not None:
             _taken(self._now, BEGIN, KeyCard, found)

@@ -1,8 +1,9 @@
 """A silo's part of secure sums as deployed: which attempts it takes part in, what it pays, what it keeps of them.
 
 The secrets of an attempt are in memory alone, of the last two attempts at most: while the sum of one round is opened,
-keys for the next are agreed on. Which attempts were begun is on disk before a key is shown, and a masked vector before
-it is sent; that one is only ever sent again. A silo that was stopped has lost its secrets and drops out until the next.
+keys for the next are agreed on; so is the sealing key of the run. Which attempts were begun is on disk before a key is
+shown, and a masked vector before it is sent; that one is only ever sent again. A silo that was stopped has lost its
+secrets and drops out until the next.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from kinfolk.deploy.sum_messages import (
 from kinfolk.deploy.wire import WireError, unpack_body
 from kinfolk.privacy.noise_shares import SecureError
 from kinfolk.secure.messages import Attempt, KeyCard, MaskedVector
+from kinfolk.secure.session import Session
 from kinfolk.secure.silo import Silo
 from kinfolk.training import run_directory
 from kinfolk.types import Tree
@@ -53,6 +55,8 @@ class SiloSums:
     program: Program
     ledger: Ledger
     _alive: dict[Attempt, Silo] = field(default_factory=dict)
+    _session: Session | None = None
+    """Of the run that was last asked about: its sealing key."""
 
     def answer(self, folder: Path, steps: dict[str, Any], tail: memoryview) -> tuple[dict[str, Any], bytes, str]:
         """What becomes of each step of a question; one that is refused is left out. Also bytes, and a line for the log.
@@ -85,6 +89,7 @@ class SiloSums:
     def erase(self) -> None:
         """Forgets all secrets."""
         self._alive.clear()
+        self._session = None
 
     def _silo(self, attempt: Attempt) -> Silo:
         if attempt not in self._alive:
@@ -104,9 +109,11 @@ class SiloSums:
         with run_directory.writing(folder):
             folder.mkdir(exist_ok=True)
         run_directory.write_json(folder / BEGUN, {"version": 1, "number": attempt.number})
-        silo = Silo(sums.shared.agreement(attempt.round), self.program.policy.client, sums.key, sums.pins, self._pay)
+        own = (self.program.policy.client, sums.key, sums.pins, self._pay)
+        silo = Silo(sums.shared.agreement(attempt.round), *own, session=self._session)
         self._alive = dict([*self._alive.items(), (attempt, silo)][-ALIVE:])
-        return silo.begin(attempt)
+        card, self._session = silo.begin(attempt), silo.session
+        return card
 
     def _require_open(self, folder: Path, number: int) -> None:
         last = silo_state.last_round(folder)
@@ -173,8 +180,7 @@ class SiloSums:
         return self._silo(attempt).sign(attempt, texts(step.get("heard")))
 
     def _open(self, attempt: Attempt, step: dict[str, Any]) -> Any:
-        silo = self._silo(attempt)
-        return silo.open(attempt, silo.signatures(attempt, bytes_by_name(step.get("signatures"))))
+        return self._silo(attempt).open(attempt, bytes_by_name(step.get("tags")))
 
 
 def _kept_form(made: MaskedVector, attempt: Attempt) -> Tree:

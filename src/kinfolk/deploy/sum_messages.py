@@ -7,8 +7,9 @@ characters are refused, and so is JSON that is longer than any real one.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import cache
 from typing import Any, TypeVar
 
 from kinfolk.deploy.wire import WireError, read_header
@@ -70,7 +71,7 @@ def as_json(record: KeyCard | Packets | ListSignature | MaskedVector | Opening) 
 def _plain(value: object) -> object:
     if isinstance(value, bytes):
         return value.hex()
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     return list(value) if isinstance(value, tuple) else value
 
@@ -80,10 +81,16 @@ def from_json(kind: type[Record], found: object, **rest: bytes) -> Record:
 
     `kind`: its class. `found`: plain values from somebody. `rest`: what followed as it is.
     """
-    names = {field.name: str(field.type) for field in fields(kind) if field.name not in rest}
-    if not isinstance(found, dict) or set(found) != set(names):
+    read = _readers(kind)
+    if not isinstance(found, dict) or {*found, *rest} != {*read} or len(found) + len(rest) != len(read):
         raise WireError(f"not a {kind.__name__}")
-    return kind(**{name: _READ[names[name]](value) for name, value in found.items()}, **rest)  # type: ignore[arg-type]
+    return kind(**{name: read[name](value) for name, value in found.items()}, **rest)  # type: ignore[arg-type]
+
+
+@cache
+def _readers(kind: type) -> dict[str, Callable[[object], Any]]:
+    """What reads each field of a record."""
+    return {field.name: _READ[str(field.type)] for field in fields(kind)}
 
 
 def _text(value: object) -> str:

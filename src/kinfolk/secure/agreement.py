@@ -75,7 +75,7 @@ class Agreement:
     def digest(self) -> bytes:
         """The same for two silos exactly if they agree on everything."""
         numbers = (self.survivors, self.colluding, self.length, float(self.clip).hex(), float(self.deviation).hex())
-        return hashlib.sha256(encoded("secure sum 1", self.study, *self.names, *self.keys, *numbers)).digest()
+        return hashlib.sha256(encoded("secure sum 2", self.study, *self.names, *self.keys, *numbers)).digest()
 
     def place(self, name: str) -> int:
         """A silo's number, from 1 on."""

@@ -26,10 +26,10 @@ def derived(secret: bytes, purpose: bytes) -> bytes:
     return HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=purpose).derive(secret)
 
 
-def shared_key(own: X25519PrivateKey, other: bytes, purpose: bytes) -> bytes:
-    """The key that the owner of `own` and the owner of the public key `other` derive alike, for one purpose."""
+def shared_secret(own: X25519PrivateKey, other: bytes) -> bytes:
+    """What the owner of `own` and the owner of the public key `other` agree on: to derive keys from."""
     try:
-        return derived(own.exchange(X25519PublicKey.from_public_bytes(other)), purpose)
+        return own.exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError:
         raise SecureError("a public key that no silo can have made") from None
 

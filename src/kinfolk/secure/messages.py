@@ -1,13 +1,16 @@
 """The messages of a secure sum, as records. Each is signed by its silo together with the agreement and the attempt.
 
-In order: a silo's two public keys; its secrets' shares, one packet for each other silo; its masked vector; its
-signature of the survivors' list; and, against enough such signatures, its shares of one secret of every silo.
+In order: a silo's two public keys; its secrets' shares, one packet for each other silo; its masked vector; its word on
+who the survivors are; and, against enough silos' word, its shares of one secret of every silo.
+
+The signatures are for the server, which so leaves out what a silo has not sent. Silos rely on what only two of them can
+compute: packets that open, and tags of the list.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TypeVar
@@ -43,7 +46,9 @@ class KeyCard:
     mask_key: bytes
     """X25519: pairwise masks."""
     seal_key: bytes
-    """X25519: packets of shares. Another one, as the first may be opened."""
+    """X25519, of the run: packets of shares and tags of lists. Another one, as the first may be opened."""
+    seal_signature: bytes
+    """The silo's, of its sealing key in this run."""
     seed_hash: bytes
     """Of the seed of its own mask, so that wrong shares of it are noticed."""
     signature: bytes = b""
@@ -54,7 +59,7 @@ class KeyCard:
 
     @cached_property
     def _content(self) -> bytes:
-        return encoded("keys", self.name, self.mask_key, self.seal_key, self.seed_hash)
+        return encoded("keys", self.name, self.mask_key, self.seal_key, self.seal_signature, self.seed_hash)
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,7 @@ class Packets:
 
     def content(self) -> bytes:
         """What is signed."""
-        each = (part for name in sorted(self.sealed) for part in (name, self.sealed[name]))
-        return encoded("packets", self.name, self.cards, *each)
+        return encoded("packets", self.name, self.cards, *_pairs(self.sealed))
 
 
 @dataclass(frozen=True)
@@ -98,11 +102,13 @@ class ListSignature:
     view: bytes
     heard: tuple[str, ...]
     """The survivors, sorted."""
+    tags: Mapping[str, bytes]
+    """For every other survivor, what only it and this silo can compute of this list."""
     signature: bytes = b""
 
     def content(self) -> bytes:
         """What is signed."""
-        return encoded("list", self.name, self.view, _names_hash(self.heard))
+        return encoded("list", self.name, self.view, names_hash(self.heard), *_pairs(self.tags))
 
 
 @dataclass(frozen=True)
@@ -117,8 +123,7 @@ class Opening:
 
     def content(self) -> bytes:
         """What is signed."""
-        parts = [encoded(*(x for name in sorted(d) for x in (name, d[name]))) for d in (self.seeds, self.mask_keys)]
-        return encoded("opening", self.name, self.view, *parts)
+        return encoded("opening", self.name, self.view, *(encoded(*_pairs(d)) for d in (self.seeds, self.mask_keys)))
 
 
 Answer = KeyCard | Packets | MaskedVector | ListSignature | Opening
@@ -126,8 +131,13 @@ Answer = KeyCard | Packets | MaskedVector | ListSignature | Opening
 Message = TypeVar("Message", bound=Answer)
 
 
+def _pairs(by_name: Mapping[str, bytes]) -> Iterator[str | bytes]:
+    return (part for name in sorted(by_name) for part in (name, by_name[name]))
+
+
 @lru_cache(maxsize=8)
-def _names_hash(names: tuple[str, ...]) -> bytes:
+def names_hash(names: tuple[str, ...]) -> bytes:
+    """Of names, in this order."""
     return hashlib.sha256(encoded("names", *names)).digest()
 
 

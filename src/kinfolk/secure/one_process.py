@@ -78,8 +78,7 @@ def rehearse(
     )
     heard = view.heard()
     exchange("list", lambda silo: silo.sign(attempt, heard), heard)
-    signatures = view.all_signatures()
-    exchange("opening", lambda silo: silo.open(attempt, signatures), {*view.signatures})
+    exchange("opening", lambda silo: silo.open(attempt, view.tags_for(silo.name)), {*view.signatures})
     for silo in silos:
         silo.erase()
     return made

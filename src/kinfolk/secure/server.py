@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from kinfolk.privacy.noise_shares import SecureError
 from kinfolk.secure import shamir
 from kinfolk.secure.agreement import Agreement
-from kinfolk.secure.masks import RING, derived, mask, shared_key
+from kinfolk.secure.masks import RING, derived, mask, shared_secret
 from kinfolk.secure.messages import (
     Answer,
     Attempt,
@@ -29,7 +29,8 @@ from kinfolk.secure.messages import (
     require_signed,
     view_hash,
 )
-from kinfolk.secure.silo import pair_purpose
+from kinfolk.secure.session import require_sealing_key
+from kinfolk.secure.silo import mask_purpose
 
 
 class Aborted(SecureError):
@@ -49,6 +50,7 @@ class Gathering:
     openings: dict[str, Opening] = field(default_factory=dict)
     liar: int = 0
     """The place of a survivor that has sent wrong shares; 0: nobody."""
+    _hashed: tuple[int, bytes] = (0, b"")
 
     @cached_property
     def bound(self) -> bytes:
@@ -63,11 +65,12 @@ class Gathering:
         require_signed(message, self.bound, self.agreement)
         self._require_in_time(message)
         if isinstance(message, KeyCard):
+            require_sealing_key(message, self.attempt.run, self.agreement)
+            for key in (message.mask_key, message.seal_key):
+                shared_secret(X25519PrivateKey.generate(), key)  # or no silo could, and all would refuse
             self._keep(self.cards, message)
         elif isinstance(message, Packets):
-            if message.cards != cards_hash(self.cards.values()) or set(message.sealed) != {*self.cards} - {
-                message.name
-            }:
+            if message.cards != self.cards_hash or {*message.sealed} != {*self.cards} - {message.name}:
                 raise SecureError(f"{message.name!r} shares with others than have keys")
             self._keep(self.packets, message)
         elif isinstance(message, MaskedVector):
@@ -75,7 +78,8 @@ class Gathering:
                 raise SecureError(f"the vector of {message.name!r} is of another length, or masked for others")
             self._keep(self.vectors, message)
         elif isinstance(message, ListSignature):
-            if (message.view, message.heard) != (self.view, self.heard()):
+            others = {*self.heard()} - {message.name}
+            if (message.view, message.heard, {*message.tags}) != (self.view, self.heard(), others):
                 raise SecureError(f"{message.name!r} signed another list")
             self._keep(self.signatures, message)
         else:
@@ -115,19 +119,29 @@ class Gathering:
         return {sender: found.sealed[name] for sender, found in self.packets.items() if sender != name}
 
     @property
+    def cards_hash(self) -> bytes:
+        """Of all keys. A card that is kept is never replaced, so that their number says which hash it is."""
+        if self._hashed[0] != len(self.cards):
+            self._hashed = len(self.cards), cards_hash(self.cards.values())
+        return self._hashed[1]
+
+    @property
     def view(self) -> bytes:
         """Of all keys and all who share."""
-        return view_hash(cards_hash(self.cards.values()), self.packets)
+        return view_hash(self.cards_hash, self.packets)
 
     def heard(self) -> tuple[str, ...]:
         """The survivors: those whose vectors are here."""
         self._enough("have sent their vector", len(self.vectors))
         return tuple(sorted(self.vectors))
 
-    def all_signatures(self) -> Sequence[ListSignature]:
-        """The survivors' signatures of their list."""
+    def tags_for(self, name: str) -> dict[str, bytes]:
+        """What other survivors vouch for their list with, to one of them.
+
+        `name`: of the silo.
+        """
         self._enough("have signed the list", len(self.signatures))
-        return list(self.signatures.values())
+        return {sender: found.tags[name] for sender, found in self.signatures.items() if sender != name}
 
     def total(self) -> np.ndarray:
         """The survivors' contributions and noise, added modulo 2^32."""
@@ -140,10 +154,8 @@ class Gathering:
         for gone in {*self.packets} - {*heard}:
             key = X25519PrivateKey.from_private_bytes(self._mask_key(gone))
             for name in heard:
-                pair = mask(
-                    shared_key(key, self.cards[name].mask_key, pair_purpose(self.bound, terms, name, gone)),
-                    terms.length,
-                )
+                secret = shared_secret(key, self.cards[name].mask_key)
+                pair = mask(derived(secret, mask_purpose(self.bound, terms, name, gone)), terms.length)
                 total = total - pair if terms.place(name) < terms.place(gone) else total + pair
         return total
 

@@ -49,8 +49,8 @@ def _elements(count: int, source: Source) -> list[int]:
 def _value(coefficients: list[int], place: int) -> int:
     total = 0
     for coefficient in reversed(coefficients):
-        total = (total * place + coefficient) % PRIME
-    return total
+        total = total * place + coefficient  # places are small: a division at each step would take longer
+    return total % PRIME
 
 
 @lru_cache(maxsize=64)

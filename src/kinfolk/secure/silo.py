@@ -3,14 +3,19 @@
 All secrets of an attempt are in memory alone. They are erased when the attempt is over, when it is given up and when
 another one begins; a silo that has lost them has dropped out. So one set of keys masks one vector and opens one list,
 ever: two vectors under the same masks would show the difference of their noise, two lists both secrets of a silo.
+
+A silo believes what other silos tell it by what only two of them can compute: a packet that opens says that its sender
+was shown the very same key cards, its own among them, and a tag that fits says that its sender vouches for the same
+list (docs/explain/secure-sums.md has the argument).
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -22,7 +27,7 @@ from kinfolk.privacy.exact_samplers import Source
 from kinfolk.privacy.noise_shares import SecureError
 from kinfolk.secure import contribution, shamir
 from kinfolk.secure.agreement import Agreement, Pins, encoded
-from kinfolk.secure.masks import RING, derived, mask, shared_key
+from kinfolk.secure.masks import RING, derived, mask, shared_secret
 from kinfolk.secure.messages import (
     Attempt,
     KeyCard,
@@ -31,10 +36,11 @@ from kinfolk.secure.messages import (
     Opening,
     Packets,
     cards_hash,
-    require_signed,
+    names_hash,
     signed,
     view_hash,
 )
+from kinfolk.secure.session import Session, list_tag, packet_key
 
 NONCE = bytes(12)
 """Every key seals one packet."""
@@ -49,7 +55,6 @@ class _Secrets:
     attempt: Attempt
     bound: bytes
     masking: X25519PrivateKey
-    sealing: X25519PrivateKey
     seed: bytes
     card: KeyCard
     cards: dict[str, KeyCard] = field(default_factory=dict)
@@ -57,8 +62,8 @@ class _Secrets:
     view: bytes = b""
     shares: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
     """Of every sharing silo's mask key and seed, its own among them."""
-    sealed_with: dict[str, bytes] = field(default_factory=dict)
-    """What this silo's sealing key and another's agree on."""
+    pairs: dict[str, bytes] = field(default_factory=dict)
+    """The keys of this silo and each other one in this attempt, for packets and tags."""
     masked_with: dict[str, bytes] = field(default_factory=dict)
     """The keys of the masks that this silo shares with others."""
     masked: MaskedVector | None = None
@@ -76,11 +81,14 @@ class Silo:
         pins: Pins,
         pay: Pay,
         source: Source = os.urandom,
+        session: Session | None = None,
     ) -> None:
         pins.require(agreement)
         if key.public_key().public_bytes_raw() != agreement.key(name):
             raise SecureError(f"silo {name!r} has another key than the agreement says")
         self.agreement, self.name, self._key, self._pay, self._source = agreement, name, key, pay, source
+        self.session = session
+        """Of the run that it was last asked about."""
         self._secrets: _Secrets | None = None
         self._begun: dict[str, tuple[int, int]] = {}
 
@@ -95,12 +103,14 @@ class Silo:
         if last is not None and now <= last:
             raise SecureError(f"round {attempt.round}, attempt {attempt.number} of {attempt.run!r} was begun already")
         self.erase()
-        masking, sealing = (X25519PrivateKey.from_private_bytes(self._source(32)) for _ in range(2))
-        seed, bound = self._source(32), attempt.bound(self.agreement)
-        first, second = (key.public_key().public_bytes_raw() for key in (masking, sealing))
-        card = signed(KeyCard(self.name, first, second, hashlib.sha256(seed).digest()), bound, self._key)
+        if self.session is None or self.session.run != attempt.run:
+            self.session = Session(self.agreement, attempt.run, self.name, self._key, self._source)
+        masking, seed = X25519PrivateKey.from_private_bytes(self._source(32)), self._source(32)
+        bound, sealing = attempt.bound(self.agreement), (self.session.seal_key, self.session.seal_signature)
+        public, hashed = masking.public_key().public_bytes_raw(), hashlib.sha256(seed).digest()
+        card = signed(KeyCard(self.name, public, *sealing, hashed), bound, self._key)
         self._begun[attempt.run] = now
-        self._secrets = _Secrets(attempt, bound, masking, sealing, seed, card)
+        self._secrets = _Secrets(attempt, bound, masking, seed, card)
         return card
 
     def share(self, attempt: Attempt, cards: Sequence[KeyCard]) -> Packets:
@@ -118,17 +128,15 @@ class Silo:
             raise SecureError("the key cards name a silo twice, or another key for this one")
         if len(given) < terms.survivors:
             raise SecureError(f"{len(given)} silos have keys, fewer than the {terms.survivors} that are needed")
-        for card in cards:
-            require_signed(card, own.bound, terms)
         if len({key for card in cards for key in (card.mask_key, card.seal_key)}) < 2 * len(cards):
             raise SecureError("two silos have the same key")
-        others = [card for card in cards if card.name != self.name]
-        own.sealed_with = {x.name: shared_key(own.sealing, x.seal_key, encoded(own.bound, "packets")) for x in others}
-        own.masked_with = {x.name: self._pair_key(own, x) for x in others}  # all that can fail does so before payment
+        assert self.session is not None
+        secrets = {x.name: self.session.secret_with(x, terms) for x in cards if x.name != self.name}
+        own.pairs = {name: derived(secret, encoded(own.bound, "pair")) for name, secret in secrets.items()}
         own.cards = given
         places = [terms.place(name) for name in given]
-        secrets = own.masking.private_bytes_raw(), own.seed
-        first, second = (shamir.split(secret, terms.survivors, places, self._source) for secret in secrets)
+        both = own.masking.private_bytes_raw(), own.seed
+        first, second = (shamir.split(secret, terms.survivors, places, self._source) for secret in both)
         hashed, sealed = cards_hash(cards), {}
         for name in given:
             pair = first[terms.place(name)], second[terms.place(name)]
@@ -141,7 +149,7 @@ class Silo:
 
     def _cipher(self, own: _Secrets, sender: str, receiver: str) -> ChaCha20Poly1305:
         other = receiver if sender == self.name else sender
-        return ChaCha20Poly1305(derived(own.sealed_with[other], encoded("packet", sender, receiver)))
+        return ChaCha20Poly1305(packet_key(own.pairs[other], sender, receiver))
 
     def mask(
         self, attempt: Attempt, sealed: Mapping[str, bytes], message: np.ndarray | Callable[[], np.ndarray]
@@ -163,6 +171,7 @@ class Silo:
         if self.name in sealed or not sharing <= set(own.cards) or len(sharing) < terms.survivors:
             raise SecureError(f"packets of {len(sharing)} silos; {terms.survivors} of those with keys are needed")
         shares = {name: self._opened(own, name, packet) for name, packet in sealed.items()}
+        own.masked_with = {name: self._mask_key(own, own.cards[name]) for name in sealed}
         own.view = view  # from here on these keys are used, whatever happens
         own.shares.update(shares)
         self._pay(attempt)
@@ -181,6 +190,7 @@ class Silo:
         return contribution.noisy(message, self.agreement, self._source)
 
     def _opened(self, own: _Secrets, sender: str, packet: bytes) -> tuple[bytes, bytes]:
+        """Another silo's two shares. That they open says that it was shown the same cards, its own among them."""
         assert own.packets is not None
         try:
             pair = self._cipher(own, sender, self.name).decrypt(NONCE, packet, own.packets.cards)
@@ -190,11 +200,13 @@ class Silo:
             raise SecureError(f"the packet of {sender!r} does not hold two shares")
         return pair[: shamir.WIDTH], pair[shamir.WIDTH :]
 
-    def _pair_key(self, own: _Secrets, other: KeyCard) -> bytes:
-        return shared_key(own.masking, other.mask_key, pair_purpose(own.bound, self.agreement, self.name, other.name))
+    def _mask_key(self, own: _Secrets, other: KeyCard) -> bytes:
+        purpose = mask_purpose(own.bound, self.agreement, self.name, other.name)
+        return derived(shared_secret(own.masking, other.mask_key), purpose)
 
     def sign(self, attempt: Attempt, heard: Sequence[str]) -> ListSignature:
-        """Signs who the survivors are: one list, which has enough of those that share masks, and this silo.
+        """Vouches to every other survivor for who they are: one list, with enough of those that share masks, and this
+        silo.
 
         `attempt`: the one that was begun. `heard`: the survivors' names.
         """
@@ -209,44 +221,37 @@ class Silo:
             raise SecureError("a list with strangers, or without this silo, which sent its vector")
         if len(names) < self.agreement.survivors:
             raise SecureError(f"{len(names)} survivors, fewer than the {self.agreement.survivors} that are needed")
-        own.listed = signed(ListSignature(self.name, own.view, names), own.bound, self._key)
+        tags = {name: self._tag(own, names, self.name, name) for name in names if name != self.name}
+        own.listed = signed(ListSignature(self.name, own.view, names, tags), own.bound, self._key)
         return own.listed
 
-    def open(self, attempt: Attempt, signatures: Sequence[ListSignature]) -> Opening:
-        """Its shares, against enough signatures of the very list that it signed: of every survivor's seed, and of the
-        mask key of everybody else. Never both of one silo.
+    def _tag(self, own: _Secrets, names: tuple[str, ...], sender: str, receiver: str) -> bytes:
+        pair = own.pairs[receiver if sender == self.name else sender]
+        return list_tag(pair, own.view, names_hash(names), sender, receiver)
 
-        `attempt`: the one that was begun. `signatures`: of different survivors.
+    def open(self, attempt: Attempt, tags: Mapping[str, bytes]) -> Opening:
+        """Its shares, if enough survivors, itself among them, vouch for the very list that it has vouched for: of every
+        survivor's seed, and of the mask key of everybody else. Never both of one silo.
+
+        `attempt`: the one that was begun. `tags`: for this silo, by sender; wrong ones do not count.
         """
         own = self._current(attempt)
         listed = own.listed
         if listed is None:
             raise SecureError("an opening was asked for before the list")
-        for signature in signatures:
-            if (signature.view, signature.heard) != (own.view, listed.heard):
-                raise SecureError(f"{signature.name!r} signed another list, or saw other keys: nothing is opened")
-        survivors = {signature.name: signature for signature in signatures if signature.name in listed.heard}
-        signers = list(survivors.values())[: self.agreement.survivors]  # more of them would not say more
-        for signature in signers:
-            require_signed(signature, own.bound, self.agreement)
-        if len(signers) < self.agreement.survivors:
-            raise SecureError(f"{len(signers)} signatures, and {self.agreement.survivors} survivors' are needed")
+        same = 1 + sum(
+            hmac.compare_digest(tags.get(name, b""), self._tag(own, listed.heard, name, self.name))
+            for name in listed.heard
+            if name != self.name
+        )
+        if same < self.agreement.survivors:
+            raise SecureError(f"{same} survivors vouch for this very list, and {self.agreement.survivors} must")
         seeds = {name: own.shares[name][1] for name in listed.heard}
         keys = {name: own.shares[name][0] for name in own.shares if name not in seeds}
         return signed(Opening(self.name, own.view, seeds, keys), own.bound, self._key)
 
-    def signatures(self, attempt: Attempt, given: Mapping[str, bytes]) -> list[ListSignature]:
-        """What these signatures are, if they are of the list that this silo has signed.
-
-        `attempt`: the one that was begun. `given`: by name.
-        """
-        listed = self._current(attempt).listed
-        if listed is None:
-            raise SecureError("an opening was asked for before the list")
-        return [replace(listed, name=name, signature=signature) for name, signature in given.items()]
-
     def erase(self) -> None:
-        """Forgets all secrets: the attempt is over, or given up."""
+        """Forgets all secrets of an attempt that is over, or given up."""
         self._secrets = None
 
     def _current(self, attempt: Attempt) -> _Secrets:
@@ -255,6 +260,6 @@ class Silo:
         return self._secrets
 
 
-def pair_purpose(bound: bytes, agreement: Agreement, one: str, other: str) -> bytes:
+def mask_purpose(bound: bytes, agreement: Agreement, one: str, other: str) -> bytes:
     """What the mask of two silos is derived for, the same for both."""
     return encoded(bound, "mask", *sorted((agreement.place(one), agreement.place(other))))

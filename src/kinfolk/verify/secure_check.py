@@ -2,7 +2,7 @@
 
 What `flow.py` is for programs, `silo_violations` is for a silo: its contribution must be clipped, rounded, clipped
 again in integers, noised and masked, in this order and with all of its noise; it must open one secret of each silo,
-against enough signatures of one list, with keys that are new in every attempt. `replayed_differences` is the replay
+against enough silos' word on one list, with keys that are new in every attempt. `replayed_differences` is the replay
 check: with all randomness the same, one silo's other message changes that silo's masked vector and nothing else.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -164,7 +164,7 @@ def _openings(make: Make) -> list[str]:
     for silo in silos[:-1]:
         view.take(silo.sign(attempt, heard))
     for silo in silos[:-1]:
-        opening: Opening = silo.open(attempt, view.all_signatures())
+        opening: Opening = silo.open(attempt, view.tags_for(silo.name))
         if set(opening.seeds) & set(opening.mask_keys):
             found = ["both secrets of one silo are opened"]
         view.openings[silo.name] = opening
@@ -173,20 +173,22 @@ def _openings(make: Make) -> list[str]:
 
 
 def _lists(make: Make) -> list[str]:
-    """A server that shows two lists, or no signatures at all, gets nothing."""
+    """A server that shows two lists, or nobody's word on one, gets nothing."""
     silos, _ = small_world(make)
     attempt, message = Attempt("run", 0), np.zeros(16)
     view = _gathered(silos, attempt, dict.fromkeys(NAMES, message))
     first, everybody, fewer = silos[0], view.heard(), view.heard()[:-1]
-    signed = first.sign(attempt, everybody)
+    own = first.sign(attempt, everybody).tags
+    others = {silo.name: silo.sign(attempt, fewer).tags[first.name] for silo in silos[1:-1]}
     found = []
-    for why, signatures in (
-        ("without signatures", []),
-        ("with one's own signature alone", [signed] * SURVIVORS),
-        ("with forged signatures", [replace(signed, name=name) for name in everybody]),
+    for why, tags in (
+        ("without tags of the list", {}),
+        ("with the silo's own tags", own),
+        ("with tags of another list", others),
+        ("with made-up tags", dict.fromkeys(everybody, bytes(32))),
     ):
         with suppress(SecureError):
-            first.open(attempt, signatures)
+            first.open(attempt, tags)
             found.append(f"shares are opened {why}")
     with suppress(SecureError):
         first.sign(attempt, fewer)
@@ -195,11 +197,17 @@ def _lists(make: Make) -> list[str]:
 
 
 def _keys(make: Make) -> list[str]:
+    """Keys of masks and of packets are new in every attempt, sealing keys in every run."""
     silos, _ = small_world(make)
-    first = silos[0]
-    cards = [first.begin(Attempt("run", number)) for number in range(3)]
-    keys = {key for card in cards for key in (card.mask_key, card.seal_key, card.seed_hash)}
-    return [] if len(keys) == 9 else ["a key is used in more than one attempt"]
+    first, used, sealing = silos[0], list[bytes](), set[bytes]()
+    for attempt in (Attempt("run", 0), Attempt("run", 0, 1), Attempt("run", 1), Attempt("other", 0)):
+        cards = [silo.begin(attempt) for silo in silos]
+        first.share(attempt, cards)
+        own = first._secrets
+        assert own is not None
+        used += [own.card.mask_key, own.card.seed_hash, *own.pairs.values()]
+        sealing.add(own.card.seal_key)
+    return [] if len({*used}) == len(used) and len(sealing) == 2 else ["a key is used in more than one attempt"]
 
 
 def replayed_differences(make: Make) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +12,7 @@ from scipy import stats
 from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.secure import contribution
 from kinfolk.secure.masks import RING
-from kinfolk.secure.messages import Attempt, KeyCard, ListSignature, Opening, signed
+from kinfolk.secure.messages import Attempt, KeyCard, Opening, signed
 from kinfolk.secure.silo import Silo
 from kinfolk.verify.secure_check import silo_violations
 
@@ -51,8 +51,8 @@ class ClipsAtTheServer(Silo):
 class OpensBoth(Silo):
     """Both secrets of every silo."""
 
-    def open(self, attempt: Attempt, signatures: Sequence[ListSignature]) -> Opening:
-        own, made = self._current(attempt), super().open(attempt, signatures)
+    def open(self, attempt: Attempt, tags: Mapping[str, bytes]) -> Opening:
+        own, made = self._current(attempt), super().open(attempt, tags)
         keys = {name: shares[0] for name, shares in own.shares.items()}
         return signed(replace(made, mask_keys=keys), own.bound, self._key)
 
@@ -60,7 +60,7 @@ class OpensBoth(Silo):
 class UnsignedList(Silo):
     """Opens whatever list the server shows."""
 
-    def open(self, attempt: Attempt, signatures: Sequence[ListSignature]) -> Opening:
+    def open(self, attempt: Attempt, tags: Mapping[str, bytes]) -> Opening:
         own = self._current(attempt)
         assert own.listed is not None
         seeds = {name: own.shares[name][1] for name in own.listed.heard}
@@ -75,10 +75,10 @@ class KeyReused(Silo):
         before, card = getattr(self, "_first", None), super().begin(attempt)
         assert self._secrets is not None
         if before is not None:
-            self._secrets.masking, self._secrets.sealing, self._secrets.seed = before
+            self._secrets.masking, self._secrets.seed = before
             kept = replace(card, mask_key=before[0].public_key().public_bytes_raw())
             self._secrets.card = card = signed(kept, self._secrets.bound, self._key)
-        self._first = (self._secrets.masking, self._secrets.sealing, self._secrets.seed)
+        self._first = (self._secrets.masking, self._secrets.seed)
         return card
 
 
@@ -113,7 +113,7 @@ BUGS: tuple[Bug, ...] = tuple(
             "unsigned list",
             "a silo opens its shares for any list that the server shows",
             UnsignedList,
-            "without signatures",
+            "without tags",
         ),
         ("keys reused over rounds", "a silo masks two rounds with the same keys", KeyReused, "more than one attempt"),
     )
