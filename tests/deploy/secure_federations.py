@@ -18,6 +18,7 @@ from kinfolk.deploy.message_relay import REFUSAL
 from kinfolk.deploy.server_sums import ServerSums
 from kinfolk.deploy.silo_program import Program, prepare_silo
 from kinfolk.deploy.study import Roster, Study
+from kinfolk.deploy.sums import Sums, sums_of
 from kinfolk.deploy.worker import Worker
 from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase
@@ -26,6 +27,7 @@ from tests.deploy.federations import TRAINING, policy_of, rows_of
 NAMES = ("a", "b", "c", "d")
 SURVIVORS, COLLUDING = 3, 1
 FEATURES = ("u", "v", "w")
+LINEAR = ModelChoice("linear")
 
 
 def key_of(name: str) -> Ed25519PrivateKey:
@@ -47,15 +49,30 @@ def tables(rows: int = 6) -> Federation:
     return from_rows(x, y, np.repeat(NAMES, rows), test_fraction=0.0, name="rows")
 
 
-def secure_study(name: str = "mean_regularized", *, rounds: int = 2, phases: Any = None, **options: Any) -> Study:
+def secure_study(
+    name: str = "mean_regularized",
+    *,
+    rounds: int = 2,
+    phases: Any = None,
+    model: ModelChoice = LINEAR,
+    **options: Any,
+) -> Study:
     """Two rounds cost an epsilon of about 4, and more is left for attempts that are given up."""
     sharing = {"aggregator": "secure", "survivors": SURVIVORS, "colluding": COLLUDING}
     spending = {"noise_multiplier": 1.4, "epsilon": 12.0, "delta": 1e-3}
     privacy = PrivacyLevel(Level.CLIENT, **{**spending, **sharing, **options})
-    experiment = Experiment(
-        model=ModelChoice("linear"), training=TRAINING, privacy=privacy, phases=phases or (Phase(name, rounds),)
-    )
+    experiment = Experiment(model=model, training=TRAINING, privacy=privacy, phases=phases or (Phase(name, rounds),))
     return Study(Roster("tiny", NAMES, FEATURES, "number", keys=tuple(KEYS.values())), experiment)
+
+
+_SUMS: dict[str, Sums] = {}
+
+
+def prepared(study: Study) -> Sums:
+    """The sums of a study, made once: in place of `sums_of`."""
+    if study.digest not in _SUMS:
+        _SUMS[study.digest] = sums_of(study)
+    return _SUMS[study.digest]
 
 
 _PROGRAMS: dict[tuple[str, int, float | None], Program] = {}

@@ -23,7 +23,7 @@ from kinfolk.deploy.silo_program import prepare_silo
 from kinfolk.deploy.status import silo_status
 from kinfolk.deploy.study import read_study
 from kinfolk.deploy.sum_messages import packed, unpacked
-from kinfolk.deploy.sums import Sums, sums_of
+from kinfolk.deploy.sums import sums_of
 from kinfolk.deploy.worker import Worker
 from kinfolk.privacy.noise_shares import LAW, SecureError
 from kinfolk.privacy.release import PrivacyError
@@ -39,6 +39,7 @@ from tests.deploy.secure_federations import (
     everybody,
     key_of,
     play,
+    prepared,
     secure_program,
     secure_study,
     secure_workers,
@@ -48,18 +49,12 @@ from tests.deploy.test_parity_processes import write_all
 
 STUDY = secure_study()
 EXCHANGES = (KEYS, SHARES, VECTOR, LIST)
-_SUMS: dict[str, Sums] = {}
 
 
 @pytest.fixture(autouse=True)
 def _prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cached(study: Any) -> Sums:
-        if study.digest not in _SUMS:
-            _SUMS[study.digest] = sums_of(study)
-        return _SUMS[study.digest]
-
     for module in (coordinator, silo_program):
-        monkeypatch.setattr(module, "sums_of", cached)
+        monkeypatch.setattr(module, "sums_of", prepared)
 
 
 @pytest.fixture
