@@ -4,8 +4,10 @@
 
 In one process, with bytes between a coordinator and its workers, at client level: first with a trusted aggregator, then
 with secure sums, where a tenth of the silos is lost before it has sent its vector. With `--flower`, the same two over
-Flower as deployed, in separate processes, all of them there. Times are CPU seconds of a round, all parties together;
-over Flower they are medians of the seconds between what the server publishes.
+Flower as deployed, in separate processes, all of them there. Times are CPU seconds of a round, all parties together,
+medians over `--rounds`; not counted are the first round, which compiles, and the last, after which no keys are made for
+another. "With new sealing keys" is a round before which every silo's are made and checked anew, as in a run's first.
+Over Flower times are medians of the seconds between what the server publishes.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from kinfolk.deploy import silo_program
 from kinfolk.deploy.coordinator import Coordinator
 from kinfolk.deploy.keys import signing_key, write_signing_key
 from kinfolk.deploy.scaffold import policy_for
-from kinfolk.deploy.server_sums import VECTOR, ServerSums
+from kinfolk.deploy.server_sums import LIST, VECTOR, ServerSums
 from kinfolk.deploy.silo_program import prepare_silo
 from kinfolk.deploy.study import Study
 from kinfolk.deploy.sums import Sums, sums_of
@@ -81,13 +83,20 @@ def plain_round(server: Coordinator, workers: list[Worker]) -> None:
     server.take(ask, {slot: workers[slot].answer(ask.request) for slot in ask.cohort})
 
 
-def secure_rounds(server: Coordinator, workers: list[Worker], lost: int) -> Iterator[dict[str, float]]:
-    """CPU seconds of the exchanges of each round; `lost` silos, others every time, do not send their vector."""
+def secure_rounds(server: Coordinator, workers: list[Worker], lost: int, anew: int) -> Iterator[dict[str, float]]:
+    """CPU seconds of the exchanges of each round; `lost` silos, others every time, do not send their vector.
+
+    `anew`: the round in which silos make new sealing keys for the next one's sum.
+    """
     sums, spent = ServerSums(server), dict[str, float]()
     while not sums.finished:
         used, exchange, done = cpu(), sums.exchange, server.done
         first = 7 * done
         gone = {(first + k) % len(workers) for k in range(lost)} if exchange == VECTOR else set()
+        if (exchange, done) == (LIST, anew):
+            for worker in workers:
+                assert worker._sums is not None
+                worker._sums._session = None
         questions = sums.questions()
         sums.take({slot: workers[slot].answer(q) for slot, q in questions.items() if slot not in gone})
         spent[exchange] = spent.get(exchange, 0.0) + cpu() - used
@@ -97,7 +106,7 @@ def secure_rounds(server: Coordinator, workers: list[Worker], lost: int) -> Iter
 
 
 def in_one_process(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    base, federation = study_of(arguments.silos, arguments.rounds + 1, arguments.hidden)
+    base, federation = study_of(arguments.silos, arguments.rounds + 3, arguments.hidden)
     names, lost = base.roster.clients, round(arguments.drop * arguments.silos)
     public = {name: write_signing_key(folder, f"key-{name}") for name in names}
     keys = {name: signing_key(folder / f"key-{name}") for name in names}
@@ -112,9 +121,10 @@ def in_one_process(arguments: argparse.Namespace, folder: Path) -> dict[str, Any
         found["weights"] = trees.size(server.study.model_shape)
         found["trusted, serialised"] = round(float(np.median(times)), 3)
     with parties(client_level(base, public), federation, folder / "secure", keys, public) as (server, workers):
-        rounds = list(secure_rounds(server, workers, lost))[1:]
+        _, *rounds, first, _ = list(secure_rounds(server, workers, lost, arguments.rounds + 1))
         found["secure"] = round(float(np.median([sum(one.values()) for one in rounds])), 3)
         found["by exchange"] = {name: round(float(np.median([r[name] for r in rounds])), 3) for name in rounds[-1]}
+        found["secure, with new sealing keys"] = round(sum(first.values()), 3)
         shares = usual(arguments.silos, None, None)
         found["terms"] = {"survivors": shares.survivors, "colluding": shares.colluding, "lost": lost}
         assert server.sums is not None
@@ -138,7 +148,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--silos", type=int, default=100)
     parser.add_argument("--hidden", type=int, default=310, help="width of two hidden layers")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--drop", type=float, default=0.1, help="the part of silos that is lost in every round")
     parser.add_argument("--flower", action="store_true", help="over Flower instead")
     parser.add_argument("--json", action="store_true")
