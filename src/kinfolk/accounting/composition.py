@@ -1,5 +1,5 @@
-"""Composition: what costs add up to. One draw's laws are in `pairs.py`, how much noise a budget needs in
-`noise_for_budget.py`.
+"""Composition: what costs add up to. One draw's laws are in `pairs.py`, their losses on a grid in `losses.py`, how much
+noise a budget needs in `noise_for_budget.py`.
 
 These three alone import dp_accounting. Every value errs on the safe side: privacy-loss distributions are discretised
 pessimistically.
@@ -20,7 +20,7 @@ from dp_accounting import gaussian_mechanism, rdp
 from dp_accounting.pld import privacy_loss_distribution
 from scipy import special, stats
 
-from kinfolk.accounting import pairs
+from kinfolk.accounting import losses, pairs
 from kinfolk.accounting.pairs import BudgetError, distance, event, pure_epsilon
 from kinfolk.privacy.noise_shares import LAW
 from kinfolk.privacy.release import Cost
@@ -156,6 +156,8 @@ def _if_one_coin_is_seen(cost: Cost, uses: int, delta: float) -> float:
 @lru_cache(maxsize=4096)
 def _pld(paid: tuple[Charge, ...], delta: float) -> float:
     grid = _grid(paid, delta)
+    if all(losses.known(cost) for cost, _ in paid):
+        return losses.epsilon(paid, grid, delta)
     total = privacy_loss_distribution.identity(value_discretization_interval=grid)
     for cost, uses in paid:
         total = total.compose(_repeated(cost, uses, grid))

@@ -39,10 +39,10 @@ def export(
     """
     if experiment.engine.store != "device":
         raise ConfigError(f"store={experiment.engine.store!r} stays where its files are: use store='device', or run it")
-    inputs.check_given(experiment, data, None)
-    job = prepare(inputs.in_words(experiment, data, None), data)
     if experiment.seed is None:
         raise PrivacyError("a release draws its noise where its ledger is: give a seed, or run it here")
+    inputs.check_given(experiment, data, None)
+    job = prepare(inputs.in_words(experiment, data, None), data)
     where = run_directory.create(output, job.experiment)
     path = default_ledger(job, where) if ledger is None else ledger
     run_directory.write_json(
