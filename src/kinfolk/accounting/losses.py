@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import fft, special
+from scipy import special
 
 from kinfolk.accounting import pairs
 from kinfolk.privacy.release import Cost
@@ -88,7 +88,7 @@ def _choice(pure: float, grid: float) -> Losses:
 
 def _removed(z: float, rate: float, grid: float) -> Losses:
     """(1 - q) N(0, z^2) + q N(1, z^2) against N(0, z^2)."""
-    first, losses = _points(*(_loss(x, z, rate) for x in (-REACH * z, 1 + REACH * z)), grid)
+    first, losses = _points(_loss(-REACH * z, z, rate), _loss(1 + REACH * z, z, rate), grid)
     with np.errstate(divide="ignore"):
         at = 0.5 + z * z * np.log(np.maximum(np.expm1(losses) / rate + 1, 0))  # the loss is larger above it
     none = special.ndtr(-at / z)
@@ -98,7 +98,7 @@ def _removed(z: float, rate: float, grid: float) -> Losses:
 
 def _added(z: float, rate: float, grid: float) -> Losses:
     """N(0, z^2) against (1 - q) N(0, z^2) + q N(1, z^2)."""
-    first, losses = _points(*(-_loss(x, z, rate) for x in (1 + REACH * z, -REACH * z)), grid)
+    first, losses = _points(-_loss(1 + REACH * z, z, rate), -_loss(-REACH * z, z, rate), grid)
     with np.errstate(divide="ignore"):
         at = 0.5 + z * z * np.log(np.maximum(np.expm1(-losses) / rate + 1, 0))  # the loss is larger below it
     none = special.ndtr(at / z)
@@ -108,8 +108,8 @@ def _added(z: float, rate: float, grid: float) -> Losses:
 
 def _replaced(z: float, rate: float, grid: float) -> Losses:
     """(1 - q) N(0, z^2) + q N(1, z^2) against (1 - q) N(0, z^2) + q N(-1, z^2)."""
-    ends = (_loss(x, z, rate) - _loss(-x, z, rate) for x in (-REACH * z, 1 + REACH * z))
-    first, losses = _points(*ends, grid)
+    low, high = (_loss(x, z, rate) - _loss(-x, z, rate) for x in (-REACH * z, 1 + REACH * z))
+    first, losses = _points(low, high, grid)
     ratio = (1 - rate) / rate * math.exp(0.5 / z**2)
     at = z * z * (losses / 2 + np.arcsinh(ratio * np.sinh(losses / 2)))  # the loss is larger above it
     none = (1 - rate) * special.ndtr(-at / z)
@@ -143,12 +143,19 @@ def _connected(first: int, deltas: np.ndarray, grid: float) -> Losses:
 def together(laws: Sequence[Losses], uses: Sequence[int]) -> Losses:
     """The law of the sum of independent losses, each used so often."""
     begin, end = _ends(laws, uses)
-    length = fft.next_fast_len(max(end - begin + 1, *(len(law.chances) for law in laws)), real=True)
-    transform = math.prod(_power(fft.rfft(law.chances, length), count) for law, count in zip(laws, uses, strict=True))
-    total = np.roll(fft.irfft(transform, length), -begin)[: end - begin + 1]
-    finite = sum(count * math.log1p(-law.infinite) for law, count in zip(laws, uses, strict=True))
-    first = sum(count * law.first for law, count in zip(laws, uses, strict=True))
-    return Losses(first + begin, total, CUT * (1 + sum(uses) / 4) - math.expm1(finite))
+    length = _quick_length(max(end - begin + 1, *(len(law.chances) for law in laws)))
+    transform, first, finite = np.ones(length // 2 + 1, complex), begin, 0.0
+    for law, count in zip(laws, uses, strict=True):
+        transform = transform * _power(np.fft.rfft(law.chances, length), count)
+        first += count * law.first
+        finite += count * math.log1p(-law.infinite)
+    total = np.roll(np.fft.irfft(transform, length), -begin)[: end - begin + 1]
+    return Losses(first, total, CUT * (1 + sum(uses) / 4) - math.expm1(finite))
+
+
+def _quick_length(least: int) -> int:
+    """An even number of points, at least so many, whose transform is quick."""
+    return min(odd * 2 ** max(1, math.ceil(math.log2(least / odd))) for odd in (1, 3, 5, 9, 15))
 
 
 def _power(values: np.ndarray, exponent: int) -> np.ndarray:
