@@ -8,7 +8,6 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from dp_accounting.pld import privacy_loss_distribution
 
 from kinfolk.accounting import composition, losses, pairs
 from kinfolk.accounting.noise_for_budget import TOLERANCE, Case, noise_multipliers
@@ -19,14 +18,6 @@ Paid = tuple[tuple[Cost, int], ...]
 
 def gaussian(z: float, rate: float = 1.0, relation: str = "zero_out") -> Cost:
     return Cost("gaussian", z, rate, relation)
-
-
-def theirs(paid: Paid, grid: float, delta: float) -> float:
-    """By dp_accounting alone."""
-    total = privacy_loss_distribution.identity(value_discretization_interval=grid)
-    for cost, uses in paid:
-        total = total.compose(composition._repeated(cost, uses, grid))
-    return float(total.get_epsilon_for_delta(delta))
 
 
 CASES: list[tuple[Paid, float]] = [
@@ -50,7 +41,8 @@ CASES: list[tuple[Paid, float]] = [
 def test_epsilons_are_those_of_dp_accounting(paid: Paid, delta: float) -> None:
     grid = composition._grid(paid, delta)
     assert all(losses.known(cost) for cost, _ in paid)
-    assert losses.epsilon(paid, grid, delta) == pytest.approx(theirs(paid, grid, delta), rel=1e-6, abs=1e-12)
+    theirs = composition._by_dp_accounting(paid, delta)
+    assert losses.epsilon(paid, grid, delta) == pytest.approx(theirs, rel=1e-6, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +81,18 @@ def test_a_direction_or_the_pessimism_left_out_is_noticed(forgotten: str, monkey
     assert losses.epsilon(paid, 2**-9, delta) < whole * (1 - 1e-3)
 
 
+def test_a_calibration_that_dp_accounting_does_not_confirm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: every epsilon is a thousandth too small."""
+    real = losses.epsilon
+    monkeypatch.setattr(losses, "epsilon", lambda *args: real(*args) * 0.999)
+    composition._pld.cache_clear()
+    with pytest.raises(composition.BudgetError, match="and dp_accounting has"):
+        noise_multipliers([Case(1.0, 1e-5, 50, 0.1), Case(0.5, 1e-5, 50, 0.1)])
+    composition._pld.cache_clear()
+
+
 def test_many_silos_with_different_budgets_are_calibrated_exactly_with_few_evaluations() -> None:
-    """Every multiplier is verified by the account, hardly above the smallest, and dp_accounting is not asked once."""
+    """Every multiplier is verified by the account, hardly above the smallest, and dp_accounting is asked once."""
     draw = np.random.default_rng(0)
     sizes, budgets = draw.integers(60, 2000, 40), draw.uniform(0.5, 8, 40)
     cases = [
@@ -98,11 +100,12 @@ def test_many_silos_with_different_budgets_are_calibrated_exactly_with_few_evalu
         for n, budget in zip(sizes, budgets, strict=True)
     ]
     with (
-        mock.patch.object(pairs, "loss", side_effect=AssertionError),
+        mock.patch.object(pairs, "loss", wraps=pairs.loss) as library,
         mock.patch.object(losses, "epsilon", wraps=losses.epsilon) as asked,
     ):
         found = noise_multipliers(cases)
     assert asked.call_count <= 3 * len(cases)
+    assert library.call_count == 1
     for case, z in zip(cases, found, strict=True):
         assert case.spent(z) <= case.epsilon
     for case, z in list(zip(cases, found, strict=True))[::8]:

@@ -30,6 +30,8 @@ logging.getLogger("absl").addFilter(lambda record: "Excluding this order" not in
 LAW_GAP = 1e-12
 """What is added to epsilon because sums of shares of noise are discrete Gaussians up to a factor exp(tau) for each
 number: with shares of 1000 grid steps tau is below 10^-4000000, and 2 tau for each number and use far below this."""
+AGREEMENT = 1e-5
+"""How far, relatively, dp_accounting's epsilon may lie above ours."""
 Charge = tuple[Cost, int]
 """A cost and how often it was paid."""
 
@@ -155,13 +157,31 @@ def _if_one_coin_is_seen(cost: Cost, uses: int, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _pld(paid: tuple[Charge, ...], delta: float) -> float:
-    grid = _grid(paid, delta)
     if all(losses.known(cost) for cost, _ in paid):
-        return losses.epsilon(paid, grid, delta)
+        return losses.epsilon(paid, _grid(paid, delta), delta)
+    return _by_dp_accounting(paid, delta)
+
+
+@lru_cache(maxsize=4096)
+def _by_dp_accounting(paid: tuple[Charge, ...], delta: float) -> float:
+    grid = _grid(paid, delta)
     total = privacy_loss_distribution.identity(value_discretization_interval=grid)
     for cost, uses in paid:
         total = total.compose(_repeated(cost, uses, grid))
     return float(total.get_epsilon_for_delta(delta))
+
+
+def require_agreement(charges: Sequence[Charge], delta: float) -> None:
+    """Asks dp_accounting, slowly, for what `epsilon` computes quickly, and raises if that is too small.
+
+    `charges`: of Gaussian noise on samples, not chosen after seeing releases. `delta`: at which epsilon is computed.
+    """
+    left, ours = delta - _overflow(charges), epsilon(charges, delta)
+    theirs = _by_dp_accounting(tuple(sorted(charges, key=repr)), left)
+    if theirs > ours * (1 + AGREEMENT) + 1e-9:
+        raise BudgetError(
+            f"epsilon={ours:.9g}, and dp_accounting has {theirs:.9g}: please report this with the settings"
+        )
 
 
 def _repeated(cost: Cost, uses: int, grid: float) -> privacy_loss_distribution.PrivacyLossDistribution:

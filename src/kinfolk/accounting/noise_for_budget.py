@@ -40,11 +40,12 @@ class Case:
     mechanism: str = "gaussian"
     """`discrete_gaussian`: noise in shares, accounted for by zero-concentrated privacy."""
 
-    def spent(self, noise_multiplier: float) -> float:
+    def charges(self, noise_multiplier: float) -> list[Charge]:
         parts = self.factors or ((1.0, self.uses),)
-        return composition.epsilon(
-            [*((self.cost(times(noise_multiplier, f)), u) for f, u in parts), *self.also], self.delta
-        )
+        return [*((self.cost(times(noise_multiplier, f)), u) for f, u in parts), *self.also]
+
+    def spent(self, noise_multiplier: float) -> float:
+        return composition.epsilon(self.charges(noise_multiplier), self.delta)
 
     def cost(self, noise_multiplier: float) -> Cost:
         return Cost(self.mechanism, noise_multiplier, self.rate, self.relation, self.overflow, group=self.group)
@@ -78,12 +79,17 @@ def laplace_multiplier(epsilon: float, uses: int, relation: str = "zero_out", gr
 def noise_multipliers(cases: Sequence[Case]) -> list[float]:
     """The smallest noise multipliers that meet each case's budget, a little (TOLERANCE) above at most.
 
-    Distinct cases are solved once, in an order in which each is a good guess for the next.
+    Distinct cases are solved once, in an order in which each is a good guess for the next. The one of sampled Gaussians
+    that may spend most is computed once more by dp_accounting.
     """
     solved: dict[Case, float] = {}
     correction = 1.0
     for case in sorted(set(cases), key=lambda c: (c.epsilon, c.delta, c.relation, c.uses, c.rate, c.factors)):
         solved[case], correction = _solve(case, correction)
+    sampled = [case for case in solved if case.rate < 1 and case.mechanism == "gaussian" and not case.also]
+    if sampled:
+        dearest = max(sampled, key=lambda case: case.epsilon)
+        composition.require_agreement(dearest.charges(solved[dearest]), dearest.delta)
     return [solved[case] for case in cases]
 
 
