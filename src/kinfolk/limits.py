@@ -194,6 +194,8 @@ ALLOWED: dict[str, Limit] = {
     "horizon": above(0, 1e9, "it is a time, in the unit of the target"),
     "edges": above(0, 1e9, "intervals end there, in the unit of the time"),
     "sizes": COUNT,
+    "tests": whole(0, 10**9, "it counts rows that a client keeps from training; 0 for none"),
+    "target_range": finite(-1e100, 1e100, "give what is known without looking at the data"),
     "largest_value": above(0),
     "answer_every": finite(0, 86_400, "it is in seconds"),
     "port": whole(1, 65_535),

@@ -18,6 +18,7 @@ from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level, no
 from kinfolk.privacy.release import PrivacyError, Tape
 from kinfolk.privacy.tables import Unit, counts
 from kinfolk.training import loop, published, run_directory
+from kinfolk.training.evaluation_account import noise_for
 from kinfolk.training.evaluation_units import Question, per_row, question
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 from kinfolk.training.prepare import Job, prepare
@@ -156,9 +157,9 @@ def test_at_client_level_the_client_is_the_unit(tmp_path: Path) -> None:
 
 
 def test_neighbours_by_replacement_and_people_in_several_clients_get_more_noise() -> None:
-    assert published.noise_for(replace(EXAMPLE, relation="replace_one"), 0.5) == 4.0
-    assert published.noise_for(replace(CLIENT, clients_per_person=3), 0.5) == 6.0
-    assert published.noise_for(EXAMPLE, 0.5) == 2.0
+    assert noise_for(replace(EXAMPLE, relation="replace_one"), 0.5) == 4.0
+    assert noise_for(replace(CLIENT, clients_per_person=3), 0.5) == 6.0
+    assert noise_for(EXAMPLE, 0.5) == 2.0
 
 
 def test_replay_with_the_release_held_everything_shown_stays_the_same(simulated: run_directory.Run) -> None:
@@ -167,16 +168,16 @@ def test_replay_with_the_release_held_everything_shown_stays_the_same(simulated:
     job, first = asked(EXAMPLE, simulated, data)
     ready = published.plan(job, first, 1.0)
     size = {EVALUATION: jnp.zeros((3, 1, first.cells), jnp.float32)}
-    meter = replace(published._meter(jax.random.key(3), 3), tape=Tape(size, "record"))
+    meter = replace(published.meters(jax.random.key(3), 3), tape=Tape(size, "record"))
     table, after = published.ask(first, meter, ready.mechanism)
     assert after.tape is not None
     changed = replace(data, test=replace(data.test, x=-data.test.x, y=1 - data.test.y))
     _, other = asked(EXAMPLE, simulated, changed)
-    recorded = replace(published._meter(jax.random.key(3), 3), tape=Tape(after.tape.values, "replay"))
+    recorded = replace(published.meters(jax.random.key(3), 3), tape=Tape(after.tape.values, "replay"))
     replayed, _ = published.ask(other, recorded, ready.mechanism)
     np.testing.assert_array_equal(replayed, table)
     assert metrics_of(other, replayed, RELEASED) == metrics_of(first, table, RELEASED)
-    fresh, _ = published.ask(other, published._meter(jax.random.key(3), 3), ready.mechanism)
+    fresh, _ = published.ask(other, published.meters(jax.random.key(3), 3), ready.mechanism)
     assert np.abs(fresh - table).max() > 5  # the rows do matter
 
 

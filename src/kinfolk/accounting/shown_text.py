@@ -28,6 +28,8 @@ def in_words(shown: Mapping[str, Any]) -> list[str]:
     for group in shown["groups"]:
         found = "; ".join(metric_text(metric) for metric in (*group["metrics"], *group["differences"]))
         lines.append(f"  {group['group']}: {found or 'too few to tell'}")
+    if silent := shown.get("without"):
+        lines.append(f"  Not in it, as they did not answer: {', '.join(silent)}.")
     lines.append(
         "Intervals hold noise, sampling and binning, each for itself and for an evaluation fixed beforehand; choosing "
         "models by evaluations is not covered by them."

@@ -21,8 +21,11 @@ import numpy as np
 from jax import Array
 
 from kinfolk.accounting.ledger import Ledger, LedgerError
+from kinfolk.accounting.shown_text import in_words
 from kinfolk.accounting.statement import Statement, text
+from kinfolk.deploy.evaluation import EVALUATE
 from kinfolk.deploy.round_account import NOTHING_TO_CHECK, as_compiled, checked_phase, round_meter
+from kinfolk.deploy.server_evaluation import server_evaluation
 from kinfolk.deploy.server_terms import server_account
 from kinfolk.deploy.study import Study
 from kinfolk.deploy.sums import sums_of
@@ -34,6 +37,8 @@ from kinfolk.privacy.release import Meter, PrivacyError, new_meter
 from kinfolk.rounds import Mail, RoundSpec, server_round
 from kinfolk.training import run_directory
 from kinfolk.training.run_directory import Run
+from kinfolk.training.shown import shown_before
+from kinfolk.training.statements import add_shown
 from kinfolk.types import Tree
 from kinfolk.verify.round_check import RoundCheck
 
@@ -68,6 +73,7 @@ class Coordinator:
         self.account = self.sums.account if self.sums else server_account(study, released=not test_keys)
         if self.account.parties and not (test_keys or self.account.budgets()):
             raise PrivacyError("a federation needs a budget: give epsilon (besides noise_multiplier)")
+        self.evaluation = server_evaluation(study, self.account)
         phases = range(len(study.algorithms))
         self.checks = self.sums.checks if self.sums else tuple(self._check(phase) for phase in phases)
         self.ledger, self._entered = Ledger(folder / "ledger.jsonl", wait=LETTING_GO), 0
@@ -274,6 +280,23 @@ class Coordinator:
         program = (spec, study.algorithms[phase], self.account.terms, study.row_shapes(2))
         return checked_phase(program, self.account, study.experiment.spans[phase])
 
+    def ask_evaluation(self) -> Ask | None:
+        """What silos are asked after the last words; None where nothing is, or there is something to show already."""
+        if self.evaluation is None or shown_before(self.run):
+            return None
+        number = max(0, self.done - 1)
+        return Ask(number, self.evaluation.shared.asked, self._pack(EVALUATE, number, ()))
+
+    def take_evaluation(self, ask: Ask, answers: Mapping[int, bytes]) -> None:
+        """Makes and publishes what may be shown of the answers, by place; what is not in them is not in it."""
+        assert self.evaluation is not None
+        read = {
+            place: found[0]
+            for place in ask.cohort
+            if (found := self._read(answers.get(place), ask.number, self.evaluation.shared.form))
+        }
+        self.evaluation.take(read, self.shared, self.ledger, self.run)
+
     def affordable(self) -> bool:
         """Whether the budget covers the next round; after a crash, which is paid for twice, it may not."""
         try:
@@ -290,6 +313,7 @@ class Coordinator:
         result = self.account.statement(self.ledger, self.run.name, program=[check.program for check in self.checks])
         result.update({"run": self.run.name, "rounds": self.done, "study": study.digest, "clients": study.clients})
         result["absent"] = absences(self.run)
+        add_shown(result, shown_before(self.run))
         if study.level.clients_pay:
             result["epsilon"] = result["delta"] = None
             result["accounts"] = "every silo has its own budget and ledger; `kinfolk deploy status` there shows it"
@@ -297,6 +321,7 @@ class Coordinator:
                 "PRIVACY STATEMENT\n\nWhat is protected: one example of a silo, against everybody else, this server "
             )
             words += f"included. How well: {result['accounts']}. This server saw nothing that is not already private.\n"
+            words += "\n".join(line for one in result.get("may_be_shown", ()) for line in in_words(one))
         else:
             words = text(result)
         missed = [f"{name} in {count} of {self.done} rounds" for name, count in result["absent"].items()]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from kinfolk.deploy import flower_api
 from kinfolk.deploy.carriers import ByGrid, ByPost, Carrier, exchange, roll_call
 from kinfolk.deploy.coordinator import Ask, Coordinator
+from kinfolk.deploy.evaluation import Evaluation
 from kinfolk.deploy.flower_processes import end_with
 from kinfolk.deploy.keys import node_key
 from kinfolk.deploy.message_relay import REFUSAL
@@ -88,8 +89,26 @@ def conduct(
         except TooFewError as error:
             run_directory.write_text(told, str(error))
             raise
-        exchange(carriers, everybody, server.last_words(), longest, round_seconds)
+        _end(server, carriers, longest, round_seconds, wait_seconds)
         server.finish()
+
+
+def _end(
+    server: Coordinator, carriers: Sequence[Carrier], longest: int, round_seconds: float, wait_seconds: float
+) -> None:
+    """The last words, and the evaluation, where the study has one; both again while too few are there for it."""
+    until = math.inf
+    while True:
+        exchange(carriers, range(server.study.clients), server.last_words(), longest, round_seconds)
+        ask = server.ask_evaluation()
+        if ask is None:
+            return
+        answers = exchange(carriers, ask.cohort, ask.request, longest, round_seconds)
+        server.take_evaluation(ask, answers)
+        until = min(until, time.monotonic() + wait_seconds)
+        if len(answers) == len(ask.cohort) or server.ask_evaluation() is None or time.monotonic() >= until:
+            return
+        time.sleep(min(PAUSE, wait_seconds))
 
 
 def _note_time(server: Coordinator, began: float) -> None:
@@ -143,7 +162,9 @@ def _heard(
 def longest_answer(study: Study) -> int:
     """No answer of this study has more bytes; what is longer need not be read."""
     phases = range(len(study.algorithms))
-    return max(len(REFUSAL), LONGEST_HEADER + max(size_of(study.message_shapes[phase]) for phase in phases))
+    forms = [study.message_shapes[phase] for phase in phases]
+    forms += [] if study.experiment.evaluate is None else [Evaluation(study).form]
+    return max(len(REFUSAL), LONGEST_HEADER + max(map(size_of, forms)))
 
 
 def node_keys(study: Study, folder: Path) -> dict[bytes, int]:

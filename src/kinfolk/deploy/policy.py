@@ -88,6 +88,9 @@ class Policy:
     privacy are the least that a study may have."""
     signing: str = "signing"
     """Likewise: the silo's own key, relative to the policy file."""
+    evaluate: float | None = None
+    """Leave to answer the study's one evaluation of a run on rows that are kept from training, and the most epsilon
+    that it may cost, beside training's. None: no leave; all rows are trained on."""
     largest_value: float = 1e6
     """A shared state with a larger value is refused."""
     answer_every: float = 1.0
@@ -139,6 +142,7 @@ def require_compatible(policy: Policy, study: Study) -> None:
         )
     if study.sums_are_secure:
         pins_of(policy)
+    _require_same_evaluation(policy, study)
     for phase in study.experiment.phases:
         if phase.method not in policy.methods:
             raise PrivacyError(f"method={phase.method!r} is not among the policy's methods={list(policy.methods)}")
@@ -159,3 +163,28 @@ def require_compatible(policy: Policy, study: Study) -> None:
         raise PrivacyError(  # or a server could choose, from what it sees, which of unequal rounds the budget is for
             "noise that changes from round to round is calibrated to the budget as a whole: leave noise_multiplier out"
         )
+
+
+def has_leave(policy: Policy, study: Study) -> bool:
+    """Whether the silo answers the study's evaluation, which it may refuse and take part in the training alone."""
+    place = study.roster.clients.index(policy.client)
+    return study.experiment.evaluate is not None and policy.evaluate is not None and study.roster.tests[place] > 0
+
+
+def _require_same_evaluation(policy: Policy, study: Study) -> None:
+    """Refuses an evaluation that is dearer than the policy's, or whose noise the server would take for another."""
+    if not has_leave(policy, study):
+        return
+    asked, allowed = study.experiment.evaluate or 0.0, policy.evaluate or 0.0
+    if asked > allowed:
+        raise PrivacyError(
+            f"the study's evaluate={asked:g} is more than the policy's evaluate={allowed:g}: agree on one, or leave it "
+            "out of the policy, to take part in the training alone"
+        )
+    for name in ("relation", "clients_per_person"):
+        own, theirs = getattr(policy.privacy, name), getattr(study.experiment.privacy, name)
+        if own != theirs:
+            raise PrivacyError(
+                f"the policy has {name}={own!r} and the study {theirs!r}, so the server would take the noise of this "
+                "silo's evaluation for another: agree on one, or leave evaluate out of the policy"
+            )

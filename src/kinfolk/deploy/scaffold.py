@@ -108,6 +108,7 @@ def policy_for(study: Study, client: str, **changes: object) -> Policy:
         experiment.training,
         tuple(dict.fromkeys(phase.method for phase in experiment.phases)),
         experiment.rounds,
+        evaluate=experiment.evaluate,
         test_keys=experiment.seed is not None,
     )
     return replace(policy, **changes)  # type: ignore[arg-type]
@@ -121,8 +122,10 @@ def demo_study(rounds: int = 20) -> Study:
         training=Training(batch_size=32),
         privacy=PrivacyLevel(Level.EXAMPLE, epsilon=4.0, delta=1e-4),
         phases=(Phase("mean_regularized", rounds, {"strength": 0.5, "step_size": 0.3}),),
+        evaluate=1.0,
     )
-    return Study(Roster("demo", ("north", "south", "west"), ("age", "pressure", "sugar")), experiment)
+    hospitals = ("north", "south", "west")
+    return Study(Roster("demo", hospitals, ("age", "pressure", "sugar"), tests=(60, 75, 90)), experiment)
 
 
 def write_demo(folder: Path, hosts: Sequence[str], rounds: int = 20) -> None:

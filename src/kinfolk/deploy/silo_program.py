@@ -14,12 +14,13 @@ import numpy as np
 from kinfolk import trees
 from kinfolk.accounting.account import Account
 from kinfolk.accounting.calibrate import Population, Uses, calibrated, check_deltas
-from kinfolk.accounting.members import ALONE, Source, people_of
+from kinfolk.accounting.members import ALONE, Source
 from kinfolk.algorithms.schedules import noise_factors
 from kinfolk.data.identity import Identity
-from kinfolk.data.people import rows_by_person
+from kinfolk.deploy.evaluation import SiloTests, tests_of
 from kinfolk.deploy.policy import Policy, pins_of, require_compatible
 from kinfolk.deploy.round_account import NOTHING_TO_CHECK, as_compiled, checked_phase, round_meter
+from kinfolk.deploy.silo_rows import divided
 from kinfolk.deploy.study import Study
 from kinfolk.deploy.sums import Sums, sums_of
 from kinfolk.engines.layout import local_steps
@@ -87,6 +88,8 @@ class Program:
     """The flow check of every phase."""
     sums: SiloTerms | None = None
     """The silo's terms of secure sums, where there are any."""
+    tests: SiloTests | None = None
+    """What it brings to the study's evaluation, where its policy has leave for one."""
     compiled: Compiled | None = None
     """The first phase's rounds, where they were compiled beforehand; all else is compiled when it is needed."""
 
@@ -226,8 +229,8 @@ def prepare_silo(
     `key`: with which the silo signs in secure sums.
     """
     require_compatible(policy, study)
-    rows, identity, people = as_units(policy, rows, identity)
-    size, own = int(rows.mask.shape[0]), policy.training
+    own_rows = divided(study, policy, rows, identity)
+    size, own = own_rows.size, policy.training
     privacy = policy.privacy if policy.privacy.level.clients_pay else PrivacyLevel(Level.NONE)
     check_deltas(privacy, (policy.client,), np.array([size]))
     weights = trees.size(jax.eval_shape(study.model.init, study.key))
@@ -242,10 +245,20 @@ def prepare_silo(
     rounds = min(policy.rounds, study.experiment.rounds)
     terms, uses = calibrated(privacy, who, lambda draft: _count(study, policy, _one(draft).own, rounds, size))
     own_table = policy.data
-    source = Source(own_table.name, ALONE, (ALONE,), (size,), identity, own_table.disjoint_because, people)
+    source = Source(
+        own_table.name,
+        ALONE,
+        (ALONE,),
+        (own_rows.units,),
+        own_rows.identity,
+        own_table.disjoint_because,
+        own_rows.people,
+    )
     who_pays, released = ((policy.client,), (size,)), not policy.test_keys
     account = Account(privacy, own_table.name, *who_pays, _one(terms), uses, released=released, source=source)
-    program = Program(study, policy, rows, account, (), _secure(study, policy, source, key))
+    account, tests = tests_of(study, policy, own_rows, account, rounds)
+    secure = _secure(study, policy, source, key)
+    program = Program(study, policy, own_rows.train, account, (), secure, tests)
     return replace(program, checks=tuple(_check(program, phase) for phase in range(len(study.algorithms))))
 
 
@@ -264,17 +277,6 @@ def _secure(study: Study, policy: Policy, source: Source, key: Ed25519PrivateKey
         shared.account, privacy=own, data=policy.data.name, parties=(policy.client,), source=replace(source, people=0)
     )
     return SiloTerms(shared, account, pins, key)
-
-
-def as_units(policy: Policy, rows: Rows, identity: Identity | None) -> tuple[Rows, Identity | None, int]:
-    """The silo's units, what they are known by, and how many rows of each count: people, where they are declared.
-
-    At client level, or where no person is declared, they are the rows, and the number is 0.
-    """
-    if identity is None or identity.kind != "person" or not policy.privacy.level.clients_pay:
-        return rows, identity, 0
-    most = identity.rows_per_person
-    return rows_by_person(rows, identity.values[0], most), people_of(identity), most
 
 
 def _one(terms: Terms) -> Terms:

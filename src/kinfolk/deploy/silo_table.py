@@ -25,6 +25,12 @@ def read_table(folder: Path, columns: Columns, roster: Roster) -> tuple[Rows, Id
     A column that is not there, or a value that is not as declared, is an error, before anything was sent to anybody.
     """
     schema = schema_of(folder, columns, roster)
+    declared = (schema.target.low, schema.target.high)
+    if roster.target_range and roster.outcome == "number" and declared != roster.target_range:
+        raise SchemaError(
+            f"target {schema.target.name!r} is declared from {declared[0]} to {declared[1]}, and the study has "
+            f"target_range={list(roster.target_range)}: all silos need the same"
+        )
     file = read(folder / columns.path)
     for column in (*schema.columns, schema.target):
         require_column(file, column.name, "declared in the policy")

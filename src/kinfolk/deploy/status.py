@@ -15,12 +15,13 @@ from kinfolk.accounting.standing import lost
 from kinfolk.accounting.statement import statement
 from kinfolk.data.identity import label
 from kinfolk.deploy.coordinator import absences
-from kinfolk.deploy.policy import Policy, read_policy
+from kinfolk.deploy.policy import Policy, has_leave, read_policy
 from kinfolk.deploy.scaffold import POLICY_FILE
 from kinfolk.deploy.server import last_run
 from kinfolk.deploy.server_sums import GIVEN_UP
 from kinfolk.deploy.silo import ledger_of, state_of
-from kinfolk.deploy.silo_program import as_units
+from kinfolk.deploy.silo_evaluation import EVALUATED
+from kinfolk.deploy.silo_rows import divided
 from kinfolk.deploy.silo_table import read_table
 from kinfolk.deploy.study import Study, read_study
 from kinfolk.privacy.levels import FEDERATION, PrivacyLevel
@@ -35,11 +36,9 @@ def status(folder: Path) -> dict[str, Any]:
 def silo_status(folder: Path) -> dict[str, Any]:
     """Rounds served, requests refused, and the silo's own account. For the silo's owner, not for others."""
     policy, study, state = read_policy(folder / POLICY_FILE), read_study(folder), state_of(folder)
-    rows, _, people = as_units(policy, *read_table(folder, policy.data, study.roster))
-    _, delta = budget_of(
-        policy.privacy, policy.client, study.clients if study.sums_are_secure else int(rows.mask.shape[0])
-    )
-    unit = PERSON if people else policy.privacy.level
+    rows = divided(study, policy, *read_table(folder, policy.data, study.roster))
+    _, delta = budget_of(policy.privacy, policy.client, study.clients if study.sums_are_secure else rows.size)
+    unit = PERSON if rows.people else policy.privacy.level
     notes = [str(entry.get("what", "")) for entry in run_directory.read_json_lines(state / "log.jsonl")]
     runs = {path.name: len(list(path.glob("[0-9]*.npz"))) for path in sorted(state.glob("runs/*"))}
     return {
@@ -49,6 +48,8 @@ def silo_status(folder: Path) -> dict[str, Any]:
         "rounds": runs,
         "rounds_of_policy": min(policy.rounds, study.experiment.rounds),
         "refused": sum(note.startswith(("refused", "failed")) for note in notes),
+        "evaluations": sum(path.exists() for path in state.glob(f"runs/*/{EVALUATED}")),
+        "evaluate": policy.evaluate if has_leave(policy, study) else None,
         "budget": policy.privacy.epsilon,
         **_silo_account(ledger_of(folder), policy, unit, delta),
     }

@@ -51,6 +51,13 @@ class Roster:
     """The clients' public numbers of rows; needed only where means are weighted by size."""
     keys: tuple[str, ...] = ()
     """The clients' public keys for secure sums (`aggregator = "secure"`), as in `signing.pub`, in their order."""
+    tests: tuple[int, ...] = ()
+    """For the evaluation (`evaluate` of the experiment): how many rows each client keeps from training, or people where
+    its table has them; public, and 0 for a client that is not asked."""
+    target_range: tuple[float, ...] = ()
+    """Likewise for a number: its lowest and highest value, as every silo declares it."""
+    target_unit: str = ""
+    """What it is measured in."""
     quorum: int = 1
     """The fewest silos that a round needs: at example level answers, at client level silos that are there, whoever is
     drawn. With fewer the server waits, and then stops."""
@@ -101,6 +108,8 @@ class Study:
         require_separate_rounds(self.experiment.privacy)
         if self.sums_are_secure:
             self._require_secure()
+        if self.experiment.evaluate is not None:
+            self._require_tests()
         if self.experiment.training.weights == "precision":
             raise ConfigError("weights='precision' depends on noise that only the silos know: use 'uniform' or 'size'")
         build_afterwards(self.experiment)
@@ -122,6 +131,25 @@ class Study:
             raise ConfigError(
                 f"seed={self.experiment.seed}: silos of aggregator='secure' draw their noise for real; leave the seed "
                 "out, or simulate with `kinfolk train`"
+            )
+
+    def _require_tests(self) -> None:
+        """Refuses an evaluation that could not be made at the end."""
+        roster, asked = self.roster, f"evaluate={self.experiment.evaluate:g}"
+        if not self.level.private:
+            raise ConfigError(f"{asked}: level='none' has no account to pay it from; leave it out")
+        if self.sums_are_secure:
+            raise ConfigError(f"{asked} goes with aggregator='trusted' so far: leave it out, or use level='example'")
+        if len(roster.tests) != self.clients or not any(roster.tests):
+            raise ConfigError(
+                f"{asked} needs tests in study.toml, one for each of the {self.clients} clients: how many rows it "
+                f"keeps from training to be evaluated on (public); tests={list(roster.tests)}"
+            )
+        low, high = (*roster.target_range, 0.0, 0.0)[:2]
+        if roster.outcome == "number" and not (len(roster.target_range) == 2 and low < high):
+            raise ConfigError(
+                f"{asked} of a number needs target_range in study.toml, its lowest and highest value as all silos "
+                f"declare it, so that errors are told in its own unit; target_range={list(roster.target_range)}"
             )
 
     @cached_property

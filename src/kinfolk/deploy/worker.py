@@ -21,13 +21,16 @@ import numpy as np
 from kinfolk.accounting import locks, owner, views
 from kinfolk.accounting.ledger import Ledger, LedgerError
 from kinfolk.accounting.statement import text
-from kinfolk.deploy import silo_state
+from kinfolk.deploy import silo_evaluation, silo_state
+from kinfolk.deploy.evaluation import EVALUATE
 from kinfolk.deploy.message_relay import REFUSAL
+from kinfolk.deploy.silo_evaluation import EVALUATED
 from kinfolk.deploy.silo_program import Program
 from kinfolk.deploy.silo_state import MODEL
 from kinfolk.deploy.silo_sums import SiloSums
 from kinfolk.deploy.sum_messages import PER_SILO, packed, unpacked
 from kinfolk.deploy.wire import LONGEST_HEADER, RECEIPT, WireError, pack, read_header, size_of, unpack
+from kinfolk.privacy.gates import EVALUATION
 from kinfolk.training import run_directory
 from kinfolk.types import Tree
 
@@ -115,10 +118,13 @@ class Worker:
                 return self._serve_sums(request)
             kind, run, number = self._checked(header)
             phase = self.program.study.phase(number)
-            _, sent = unpack(request, self.program.study.request_shape(phase), self.program.policy.largest_value)
+            form = () if kind == EVALUATE else self.program.study.request_shape(phase)
+            _, sent = unpack(request, form, self.program.policy.largest_value)
         except WireError as error:
             raise Refused(f"malformed: {error}") from None
         folder = self._folder_of(run)
+        if kind == EVALUATE:
+            return self._evaluate(folder, run, number)
         shared, entry = (sent, None) if phase == 0 else sent
         if kind == "end":
             self._finish(folder, number, phase, shared)
@@ -142,7 +148,7 @@ class Worker:
         if set(header) != {"version", "kind", "study", "run", "round"} or header["version"] != VERSION:
             raise Refused("not a request of this version")
         kind, run, number = header["kind"], header["run"], header["round"]
-        if kind not in (SUMS if self._sums else "round", "end"):
+        if kind not in (SUMS if self._sums else "round", "end", EVALUATE):
             raise Refused(f"unknown kind {str(kind)[:20]!r}")
         if header["study"] != self.program.study.digest:
             raise Refused("the request belongs to another study: method, numbers or rounds differ from what was agreed")
@@ -150,7 +156,7 @@ class Worker:
             raise Refused("not the name of a run")
         if type(number) is not int or not number >= 0:
             raise Refused("not the number of a round")
-        rounds = self.program.study.experiment.rounds if kind == "end" else self.program.rounds
+        rounds = self.program.rounds if kind in ("round", SUMS) else self.program.study.experiment.rounds
         if number >= rounds:
             raise Refused(f"round {number} is beyond the {self.program.rounds} rounds of the policy")
         return kind, run, number
@@ -182,6 +188,8 @@ class Worker:
         begun = any(line.run == run for line in self.ledger.lines)
         if program.study.level.server_pays and account.released and account.source is not None:
             views.trust(self.ledger, account.source, program.study.roster.name, program.policy.trust_because)
+        if not begun:
+            silo_evaluation.reserve(program.tests, self.ledger, run)
         account.require(self.ledger, run, [this if begun else range(number, program.rounds)])
         with silo_state.reserve(program, folder, number) as room:
             account.charge(self.ledger, run, this)
@@ -193,16 +201,34 @@ class Worker:
             silo_state.store(folder, number, room, message, silo_state.with_round(own, personal, meter))
         return self._packed(run, number, message), f"round {number} of {run}: served"
 
+    def _evaluate(self, folder: Path, run: str, number: int) -> tuple[bytes, str]:
+        """The one answer of a run to the study's evaluation, where the policy has leave for it."""
+        tests = self.program.tests
+        if tests is None:
+            raise Refused("an evaluation was asked for, and the policy has no leave for one (evaluate)")
+        if (folder / EVALUATED).exists():
+            return self._packed(run, number, silo_evaluation.sent(tests, folder)), f"evaluation of {run}: sent again"
+        if not (folder / MODEL).exists():
+            raise Refused(f"an evaluation was asked for, and run {run} has not ended")
+        self._require_paid()
+        table = silo_evaluation.answered(self.program, tests, self.ledger, folder)
+        self._state_privacy(folder)
+        return self._packed(run, number, table), f"evaluation of {run}: served"
+
     def _require_paid(self) -> None:
         """Refuses while the ledger lacks rounds, of any run, that are stored here: it was lost, or is another one."""
         paid: dict[str, set[int]] = {}
+        evaluated = {line.run for line in self.ledger.lines if line.kind == EVALUATION}
         for line in self.ledger.lines:
-            paid.setdefault(line.run, set()).update(range(*line.rounds))
+            if line.kind != EVALUATION:
+                paid.setdefault(line.run, set()).update(range(*line.rounds))
         for folder in (self.folder / "runs").iterdir():
-            unpaid = self._costs & set(silo_state.served(folder)) - paid.get(folder.name, set())
+            unpaid = [f"round {n}" for n in self._costs & set(silo_state.served(folder)) - paid.get(folder.name, set())]
+            if self._costs and (folder / EVALUATED).exists() and folder.name not in evaluated:
+                unpaid.append("the evaluation")
             if unpaid:
                 raise Refused(
-                    f"ledger {self.ledger.path} does not hold round {min(unpaid)} of run {folder.name}, which was "
+                    f"ledger {self.ledger.path} does not hold {min(unpaid)} of run {folder.name}, which was "
                     "served and is stored here: restore the ledger from a copy"
                 )
 
@@ -235,6 +261,7 @@ class Worker:
         program, account = self.program, self.program.pays
         if not account.level.private:
             return
-        result = account.statement(self.ledger, folder.name, program=program.fingerprints)
+        checked = [*program.fingerprints, *silo_evaluation.programs(folder)]
+        result = account.statement(self.ledger, folder.name, program=checked)
         run_directory.write_text(folder / "statement.txt", text(result))
         run_directory.write_json(folder / "statement.json", result)

@@ -66,6 +66,9 @@ class Board:
     groups: int = field(default=1, metadata={"static": True})
     sets: bool = field(default=False, metadata={"static": True})
     """Whether rows are sorted by how little their outcome conforms, for prediction sets, instead of for metrics."""
+    posted: bool = field(default=False, metadata={"static": True})
+    """Whether units are vectors that clients made of their own rows, of the same board: each is taken as it came, and
+    the sum bounds it once more."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,11 +92,13 @@ class Board:
         """What may come out beside a score: no and yes, or each course through the intervals."""
         return 2 if self.model.outcome == "binary" else 2 * self.labels + 1
 
-    def contribution(self, unit: Unit) -> Array:
+    def contribution(self, unit: Unit | Array) -> Array:
         """What a unit adds: its rows' mean, and behind that whether it gains.
 
-        `unit`: its rows, and its model where that is private.
+        `unit`: its rows, and its model where that is private; or the vector, where it was posted.
         """
+        if self.posted or not isinstance(unit, Unit):
+            return jnp.asarray(unit)
         params = unit.params if self.params is None else self.params
         outputs = jax.vmap(lambda x: self.model.predict(params, x))(unit.x)
         each = jax.vmap(self._cell)(outputs, unit.y)

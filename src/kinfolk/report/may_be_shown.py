@@ -34,7 +34,7 @@ def _one(record: Record, shown: Mapping[str, Any], named: bool) -> list[Part]:
                 f"{about}These numbers may be published. They come from {shown['counted']} {shown['unit']} that were "
                 f"kept for testing, through {tables}, and cost every unit epsilon ",
                 cost,
-                ", which is in the account above.",
+                ", which is in the account above." + _without(shown),
             ),
             "lead",
         ),
@@ -56,6 +56,12 @@ def _one(record: Record, shown: Mapping[str, Any], named: bool) -> list[Part]:
             printed=True,
         ),
     ]
+
+
+def _without(shown: Mapping[str, Any]) -> str:
+    """Which silos are not in it."""
+    silent = shown.get("without", ())
+    return f" Not in it, as they did not answer: {', '.join(silent)}." if silent else ""
 
 
 def _without_event(shown: Mapping[str, Any]) -> list[Part]:

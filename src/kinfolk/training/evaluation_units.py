@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from kinfolk.data.federation import DataError, Federation
 from kinfolk.data.tables import schema as schemas
@@ -19,7 +20,7 @@ from kinfolk.training import run_directory
 from kinfolk.training.build import shared_model
 from kinfolk.training.prepare import Job
 from kinfolk.training.run_directory import Run
-from kinfolk.types import Params, Rows, Tree
+from kinfolk.types import Model, Params, Rows, Tree
 
 MOST_GROUPS = 12
 COUNTED = 20.0
@@ -32,8 +33,9 @@ class Question:
 
     board: Board
     """Without the clients' own models, where these are public: `boards` has them."""
-    units: Unit
-    """At example level with axes (clients, units, rows), at client level (clients, rows)."""
+    units: Unit | Array
+    """At example level with axes (clients, units, rows), at client level (clients, rows), or vectors that clients made
+    of them: (clients, cells)."""
     mask: np.ndarray
     """Which units are real: (clients, units), or (clients,)."""
     by_client: bool
@@ -82,33 +84,35 @@ def question(job: Job, where: Run, epsilon: float, by: str | None = None) -> Que
         units, mask = replace(unit, params=own), np.asarray(rows.mask).any(axis=1)
     target = data.target or _unnamed(data)
     mask = np.asarray(mask)
-    counted = int(mask.sum())
     parties = int(mask.any(axis=-1).sum()) if by_client else 1
-    if model.outcome in ("number", "count"):
-        edges = misses.nodes(target.scaled_high - target.scaled_low)
-    elif model.outcome in SCORED:
-        centre = _ordinary_score(job, own if by_client else None, shared, rows)
-        edges = scores.edges(
-            scores.bins_for(
-                counted / len(names or ".") / (data.classes if model.outcome == "survival" else 1),
-                epsilon / parties**0.5,
-            ),
-            centre,
-        )
-    else:
-        edges = np.zeros(1)
-    board = Board(
-        jnp.asarray(edges, jnp.float32),
-        None,
-        None if by_client else shared,
+    one: Tree = jax.tree.map(lambda leaf: jnp.zeros(np.shape(leaf)[2:], np.asarray(leaf).dtype), rows.x)
+    edges = edges_of(
         model,
-        data.classes,
-        max(1, len(names)),
+        target,
+        int(mask.sum()) / max(1, len(names)) / (data.classes if model.outcome == "survival" else 1),
+        epsilon / parties**0.5,
+        ordinary_score(model, one, shared, own if by_client else None) if model.outcome in SCORED else 0.0,
     )
+    board = Board(edges, None, None if by_client else shared, model, data.classes, max(1, len(names)))
     rows_or_people = "people, each with the mean of its rows" if data.has_people else "rows"
     words = rows_or_people if by_client else "clients, each with the mean of its rows"
     public = own if by_client else None
     return Question(board, units, mask, by_client, public, groups=names, by=by or "", target=target, unit=words)
+
+
+def edges_of(model: Model, target: Target, units: float, epsilon: float, centre: float) -> Array:
+    """Where bins of scores end, or nodes of misses lie: public numbers decide, all parties alike.
+
+    `units`: that are counted for one curve. `epsilon`: of the release, over the root of the number of parties.
+    `centre`: the score of an ordinary example.
+    """
+    if model.outcome in ("number", "count"):
+        found = misses.nodes(target.scaled_high - target.scaled_low)
+    elif model.outcome in SCORED:
+        found = scores.edges(scores.bins_for(units, epsilon), centre)
+    else:
+        found = np.zeros(1)
+    return jnp.asarray(found, jnp.float32)
 
 
 def _unnamed(data: Federation) -> Target:
@@ -207,15 +211,17 @@ def groups_of(encoding: str, rows: Rows, by: str | None) -> tuple[np.ndarray, tu
     return np.where(known, own.argmax(axis=-1), len(column.values)).astype(np.int32), names
 
 
-def _ordinary_score(job: Job, own: Params | None, shared: Params | None, rows: Rows) -> float:
-    """The score of an example whose features are all in the middle, by public models; 0 where none is public."""
-    model = job.plan.model
-    nothing: Tree = jax.tree.map(lambda leaf: jnp.zeros(np.shape(leaf)[2:], np.asarray(leaf).dtype), rows.x)
-    if own is not None:
-        found = np.median(np.asarray(jax.vmap(lambda params: score(model, model.predict(params, nothing)))(own)))
-    elif shared is not None:
-        found = np.asarray(score(model, model.predict(shared, nothing)))
+def ordinary_score(model: Model, example: Tree, shared: Params | None, own: Params | None) -> float:
+    """The score of an example whose features are all in the middle, by public models; 0 where none is public.
+
+    Rounded, so that two machines agree about it. `shared`: the model for everybody, where there is one. `own`: the
+    clients' models, along a leading axis, where they are public.
+    """
+    if shared is not None:
+        found = np.asarray(score(model, model.predict(shared, example)))
+    elif own is not None:
+        found = np.median(np.asarray(jax.vmap(lambda params: score(model, model.predict(params, example)))(own)))
     else:
         return 0.0
-    value = float(found)
+    value = round(float(found), 2)
     return float(np.clip(value, -4, 4)) if np.isfinite(value) else 0.0

@@ -32,6 +32,8 @@ from kinfolk.types import Model, Params
 
 OUTCOMES = ("number", "binary", "classes")
 """What there are prediction sets of."""
+SETS_FROM = 0x5E75
+"""Numbers of releases of sets begin here, among the streams of a simulation's seed."""
 
 
 def prediction_sets(
@@ -120,7 +122,8 @@ def _released(job: Job, where: Run, own: Params, coverage: float, epsilon: float
     with published.charging(where, job) as ledger:
         before = sets_before(where)
         name = f"{where.name}+sets-{len(before) + 1}"
-        tables = published.released(ready, ledger, name, job.experiment.seed)
+        meter = published.meter_of(ready.question, job.experiment.seed, SETS_FROM + len(before))
+        tables = published.released(ready, ledger, name, meter)
         found = of_tables(job, ready.question, tables, ready.scale, coverage)
         found["epsilon"], found["program"], found["ledger_run"] = epsilon, ready.report.program, name
         run_directory.write_json(where.public / run_directory.SETS, [*before, found])

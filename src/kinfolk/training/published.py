@@ -7,7 +7,6 @@ from the noisy table alone (`kinfolk.metrics`). The ledger is charged before any
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,18 +18,17 @@ import numpy as np
 from jax import Array
 
 from kinfolk import limits, trees
-from kinfolk.accounting import composition, locks
+from kinfolk.accounting import locks
 from kinfolk.accounting.account import Account
 from kinfolk.accounting.ledger import Ledger, LedgerError
 from kinfolk.data.federation import DataError
 from kinfolk.privacy import exact_noise, noise_tape
-from kinfolk.privacy.choice import ExactMin
 from kinfolk.privacy.gates import EVALUATION
-from kinfolk.privacy.levels import PrivacyLevel, Terms
-from kinfolk.privacy.mechanisms import LaplaceSum, Sampling
-from kinfolk.privacy.release import Cost, Meter, PrivacyError, Tape, new_meter
+from kinfolk.privacy.mechanisms import LaplaceSum
+from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
 from kinfolk.privacy.tables import Board, Unit, counts
-from kinfolk.training import inputs, run_directory, run_files, statements
+from kinfolk.training import evaluation_account, inputs, run_directory, run_files, statements
+from kinfolk.training.evaluation_account import ONCE, paid_by
 from kinfolk.training.evaluation_units import Question, question
 from kinfolk.training.inputs import GivenData
 from kinfolk.training.prepare import Job, prepare
@@ -40,8 +38,8 @@ from kinfolk.types import Model
 from kinfolk.verify.flow import Report, check, must_be_clean, must_be_counters
 from kinfolk.verify.labels import CLEAN, COUNTER, KEY, ROWS, TERMS, For
 
-ONCE = range(1)
-"""An evaluation is one round of its own."""
+EVALUATIONS_FROM = 0xE7A1
+"""Numbers of evaluations begin here, among the streams of a simulation's seed."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,8 @@ def evaluate(
         before = shown_before(where)
         was_planned = not before and epsilon == job.experiment.evaluate
         name = where.name if was_planned else f"{where.name}+evaluation-{len(before) + 1}"
-        table = released(ready, ledger, name, job.experiment.seed).sum(axis=0)
+        meter = meter_of(ready.question, job.experiment.seed, EVALUATIONS_FROM + len(before))
+        table = released(ready, ledger, name, meter).sum(axis=0)
         how = Release(epsilon, ready.scale, ready.report.program, not job.account.released)
         found = metrics_of(ready.question, table, how)
         keep(job, where, ledger, found, name)
@@ -123,43 +122,25 @@ def planned(where: Run, data: GivenData | None, model: Model | None) -> Run:
 
 
 def plan(job: Job, asked: Question, epsilon: float) -> Planned:
-    """The account and the mechanism of an evaluation, and the flow check of its program."""
-    account, mechanism = account_of(job, epsilon)
+    """The account and the mechanism of an evaluation of a run, and the flow check of its program."""
+    return plan_of(asked, *account_of(job, epsilon))
+
+
+def plan_of(asked: Question, account: Account, mechanism: LaplaceSum) -> Planned:
+    """An evaluation, after the flow check of its program."""
     exact_noise.check_grid(mechanism, asked.mask.shape[-1])
     return Planned(asked, account, mechanism, checked(asked, mechanism, account.released))
 
 
 def account_of(job: Job, epsilon: float) -> tuple[Account, LaplaceSum]:
-    """Who pays for an evaluation and what, and the mechanism that makes it.
+    """Who pays for an evaluation of a run and what, and the mechanism that makes it."""
+    return paid_by(job.account, epsilon, _counted(job))
 
-    All that a unit may lose, here and in training, is the run's promise.
-    """
-    level, allowed = job.plan.level, job.experiment.privacy
-    if not level.private:
-        raise PrivacyError(
-            "level='none' has no account, so nothing of this run may be published: its errors are in private/"
-        )
-    noise = np.nextafter(np.float32(noise_for(allowed, epsilon)), np.float32(np.inf))
-    lead = () if level.server_pays else (len(job.ids),)
-    ones = np.ones(lead, np.float32)
-    mechanism = LaplaceSum(ones, noise * ones, Sampling(ones), allowed.relation, _group(allowed))
+
+def _counted(job: Job) -> np.ndarray:
+    """For each party whether it has test rows."""
     there = np.asarray(job.federations[0].test.sizes) > 0
-    counted = np.array([there.any()]) if level.server_pays else there
-    total = allowed.promise or allowed.epsilon
-    privacy = allowed if total is None else replace(allowed, epsilon=total, promise=None)
-    terms = Terms(mechanism, ExactMin(np.float32(1)), mechanism)
-    account = replace(job.account, privacy=privacy, terms=terms, uses={EVALUATION: counted.astype(int)[None]})
-    return account, mechanism
-
-
-def _group(privacy: PrivacyLevel) -> int:
-    """In how many units of a table one protected person may be."""
-    return privacy.clients_per_person if privacy.level.server_pays else 1
-
-
-def noise_for(privacy: PrivacyLevel, epsilon: float) -> float:
-    """The scale of Laplace noise: how far a protected unit moves a table, over epsilon."""
-    return (2.0 if privacy.relation == "replace_one" else 1.0) * _group(privacy) / epsilon
+    return np.array([there.any()]) if job.plan.level.server_pays else there
 
 
 def table_of(
@@ -175,7 +156,7 @@ def checked(asked: Question, mechanism: LaplaceSum, exact: bool) -> Report:
     own = mechanism
     if asked.by_client:
         board, units, mask, own = jax.tree.map(lambda leaf: leaf[0], (asked.boards(), units, mask, mechanism))
-    meter = _meter(jax.random.key(0), None)
+    meter = new_meter(jax.random.key(0), (EVALUATION,))
     noise = None
     if exact:
         shapes = noise_tape.tape_shapes((EVALUATION,), {EVALUATION: asked.cells}, {EVALUATION: 1})
@@ -194,25 +175,34 @@ def checked(asked: Question, mechanism: LaplaceSum, exact: bool) -> Report:
     return report
 
 
-def _meter(key: Array, clients: int | None) -> Meter:
-    if clients is None:
-        return new_meter(key, (EVALUATION,))
+def meters(key: Array, clients: int) -> Meter:
+    """A meter for each of so many clients' tables."""
     return jax.vmap(lambda one: new_meter(one, (EVALUATION,)))(jax.random.split(key, clients))
 
 
-def released(planned: Planned, ledger: Ledger, name: str, seed: int | None) -> np.ndarray:
-    """Charges the ledger, then makes the release: the noisy table of each party."""
+def meter_of(asked: Question, seed: int | None, number: int) -> Meter:
+    """What an evaluation counts and draws with; only a simulation's noise comes from its keys.
+
+    `seed`: of the run. `number`: another one for each release of a run.
+    """
+    key = jax.random.fold_in(jax.random.key(0 if seed is None else seed), number)
+    return meters(key, asked.mask.shape[0]) if asked.by_client else new_meter(key, (EVALUATION,))
+
+
+def released(planned: Planned, ledger: Ledger, name: str, meter: Meter) -> np.ndarray:
+    """Charges the ledger, then makes the release: the noisy table of each party.
+
+    `name`: what the ledger calls the run. `meter`: in a release its keys are not used.
+    """
     account, asked = planned.account, planned.question
     try:
         account.require(ledger, name, [ONCE])
     except LedgerError as error:
         raise LedgerError(
-            f"{error}. What a run may still publish is what its promise leaves: train with --evaluate, or with a "
-            "--promise above --epsilon"
+            f"{error}. What may still be published is what the promise leaves: plan the evaluation with the training "
+            "(--evaluate, or evaluate in a policy), or promise more than training spends (--promise, or promise)"
         ) from error
     account.charge(ledger, name, ONCE)
-    key = jax.random.fold_in(jax.random.key(0 if seed is None else seed), 0xE7A1 + len(ledger))
-    meter = _meter(key, len(account.parties) if asked.by_client else None)
     if account.released:
 
         def draw(kind: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -255,25 +245,14 @@ def keep(job: Job, where: Run, ledger: Ledger, found: Shown, name: str) -> None:
 
 def with_room(job: Job) -> Job:
     """The job with a promise that has room for the evaluation that its settings ask for, if they do."""
-    allowed, epsilon = job.experiment.privacy, job.experiment.evaluate
+    epsilon = job.experiment.evaluate
     if epsilon is None:
         return job
-    account, _ = account_of(job, epsilon)
-    if not int(account.uses[EVALUATION].sum()):
+    there = _counted(job)
+    if not there.any():
         raise DataError(f"evaluate={epsilon:g} needs test rows, and there are none: keep some, or leave it out")
-    if allowed.epsilon is None:
-        return job
-    lines = [*job.account.lines("run", range(job.experiment.rounds)), *account.lines("run", ONCE)]
-    charges: dict[str, list[tuple[Cost, int]]] = {party: [] for party in job.account.parties}
-    for line in lines:
-        if line.uses:
-            charges[line.party].append((line.cost, line.uses))
-    paid = {(tuple(charges[party]), delta) for party, delta in job.account.deltas().items()}
-    needed = max(composition.epsilon(own, delta) for own, delta in paid)
-    promise = max(allowed.promise or 0.0, allowed.epsilon, math.ceil(needed * 1e4 + 0.1) / 1e4)
-    privacy = replace(allowed, promise=promise)
-    experiment = replace(job.experiment, privacy=privacy)
-    return replace(job, experiment=experiment, account=replace(job.account, privacy=privacy))
+    account = evaluation_account.with_room(job.account, epsilon, there, job.experiment.rounds)
+    return replace(job, experiment=replace(job.experiment, privacy=account.privacy), account=account)
 
 
 def reserve(job: Job, run: str, ledger: Ledger) -> None:

@@ -99,6 +99,8 @@ class Shown(TypedDict):
     """Where intervals of a time until an event end."""
     program: str
     """Hash of the program that the flow check passed."""
+    without: NotRequired[list[str]]
+    """Silos of a federation that keep rows for it and did not answer."""
     ledger_run: NotRequired[str]
     """What the ledger calls it."""
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from kinfolk.accounting import owner
 from kinfolk.accounting.account import Account, Preparation
 from kinfolk.accounting.ledger import Ledger, extract
-from kinfolk.accounting.statement import METRICS, METRICS_BESIDE, text
+from kinfolk.accounting.statement import METRICS, METRICS_BESIDE, Statement, text
 from kinfolk.training import inputs, run_directory
 from kinfolk.training.prepare import Job
 from kinfolk.training.run_directory import Run
 from kinfolk.training.sets_format import sets_before
-from kinfolk.training.shown import shown_before
+from kinfolk.training.shown import Shown, shown_before
 
 
 def opened(path: Path, where: Run, account: Account) -> Ledger:
@@ -39,9 +40,7 @@ def write(job: Job, where: Run, ledger: Ledger, done: int) -> None:
     result["strength_learned"] = any(hasattr(algorithm, "describe") for algorithm in job.algorithms)
     result.update({"run": where.name, "rounds": done, "ledger": ledger.path.name})
     result.update({"clients": len(job.ids), "outcome": data.outcome})
-    if shown:
-        result["not_covered"] = [METRICS_BESIDE if item == METRICS else item for item in result["not_covered"]]
-        result["may_be_shown"] = [dict(one) for one in shown]
+    add_shown(result, shown)
     if sets:
         result["prediction_sets"] = [
             {"coverage": one["coverage"], "epsilon": one["epsilon"], "simulated": one["simulated"]} for one in sets
@@ -52,6 +51,16 @@ def write(job: Job, where: Run, ledger: Ledger, done: int) -> None:
         run_directory.write_json(where.private / "account.json", account_of_rows(account, ledger, where.name))
     run_directory.write_text(where.public / "statement.txt", text(result))
     run_directory.write_json(where.public / "statement.json", result)
+
+
+def add_shown(result: Statement, shown: Sequence[Shown]) -> None:
+    """Adds a run's evaluations to its statement.
+
+    `result`: is changed.
+    """
+    if shown:
+        result["not_covered"] = [METRICS_BESIDE if item == METRICS else item for item in result["not_covered"]]
+        result["may_be_shown"] = [dict(one) for one in shown]
 
 
 def account_of_rows(account: Account, ledger: Ledger, run: str) -> dict[str, object]:

@@ -1,0 +1,82 @@
+"""Who pays for an evaluation and what, and how much room it needs in a promise: in a run, at a silo, at a server."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from kinfolk.accounting import composition
+from kinfolk.accounting.account import Account
+from kinfolk.privacy.choice import ExactMin
+from kinfolk.privacy.gates import EVALUATION
+from kinfolk.privacy.levels import PrivacyLevel, Terms
+from kinfolk.privacy.mechanisms import LaplaceSum, Sampling
+from kinfolk.privacy.release import Cost, PrivacyError
+
+ONCE = range(1)
+"""An evaluation is one round of its own."""
+
+
+def paid_by(training: Account, epsilon: float, there: np.ndarray) -> tuple[Account, LaplaceSum]:
+    """Who pays for an evaluation and what, and the mechanism that makes it.
+
+    All that a unit may lose, here and in training, is the promise.
+
+    `training`: the account that it shares units, rows and promise with. `epsilon`: what it costs each unit. `there`:
+    for each party whether it has anything to count.
+    """
+    level, allowed = training.level, training.privacy
+    if not level.private:
+        raise PrivacyError(
+            "level='none' has no account, so nothing of this run may be published: its errors are in private/"
+        )
+    noise = np.nextafter(np.float32(noise_for(allowed, epsilon)), np.float32(np.inf))
+    ones = np.ones(() if level.server_pays else (len(training.parties),), np.float32)
+    mechanism = LaplaceSum(ones, noise * ones, Sampling(ones), allowed.relation, _group(allowed))
+    total = allowed.promise or allowed.epsilon
+    privacy = allowed if total is None else replace(allowed, epsilon=total, promise=None)
+    terms = Terms(mechanism, ExactMin(np.float32(1)), mechanism)
+    counted = {EVALUATION: np.asarray(there).astype(int)[None]}
+    return replace(training, privacy=privacy, terms=terms, uses=counted), mechanism
+
+
+def noise_for(privacy: PrivacyLevel, epsilon: float) -> float:
+    """The scale of Laplace noise: how far a protected unit moves a table, over epsilon."""
+    return (2.0 if privacy.relation == "replace_one" else 1.0) * _group(privacy) / epsilon
+
+
+def _group(privacy: PrivacyLevel) -> int:
+    """In how many units of a table one protected person may be."""
+    return privacy.clients_per_person if privacy.level.server_pays else 1
+
+
+def with_room(training: Account, epsilon: float, there: np.ndarray, rounds: int) -> Account:
+    """The account of training with a promise that has room for an evaluation: one that was given is never raised.
+
+    `epsilon`, `there`: as for `paid_by`. `rounds`: of training.
+    """
+    allowed, evaluation = training.privacy, paid_by(training, epsilon, there)[0]
+    if allowed.epsilon is None:
+        return training
+    needed = _together(training, evaluation, rounds)
+    if allowed.promise is not None and allowed.promise < needed:
+        raise PrivacyError(
+            f"evaluate={epsilon:g} beside training with epsilon={allowed.epsilon:g} needs {needed:g}, and "
+            f"promise={allowed.promise:g} does not cover it: promise at least {needed:g}, spend less on training, or "
+            "leave evaluate out"
+        )
+    promise = max(allowed.promise or 0.0, allowed.epsilon, needed)
+    return replace(training, privacy=replace(allowed, promise=promise))
+
+
+def _together(training: Account, evaluation: Account, rounds: int) -> float:
+    """The epsilon that training and evaluation reach as one run, of the dearest party, rounded up to 4 digits."""
+    charges: dict[str, list[tuple[Cost, int]]] = {party: [] for party in training.parties}
+    for line in (*training.lines("run", range(rounds)), *evaluation.lines("run", ONCE)):
+        if line.uses:
+            charges[line.party].append((line.cost, line.uses))
+    paid = {(tuple(charges[party]), delta) for party, delta in training.deltas().items()}
+    needed = max(composition.epsilon(own, delta) for own, delta in paid)
+    return math.ceil(needed * 1e4 + 0.1) / 1e4
