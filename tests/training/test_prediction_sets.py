@@ -74,12 +74,12 @@ def test_a_row_moves_its_table_by_one_and_with_it_held_nothing_else_changes(run:
             assert cells.sum() == pytest.approx(1)
             assert np.abs(np.asarray(total.on_grid(board, changed, weights, one)).astype(int)).sum() <= GRID_STEPS
     size = {EVALUATION: jnp.zeros((3, 1, question.cells), jnp.float32)}
-    meter = replace(published._meter(jax.random.key(3), 3), tape=Tape(size, "record"))
+    meter = replace(published.meters(jax.random.key(3), 3), tape=Tape(size, "record"))
     tables, after = published.each(question, meter, mechanism)
     assert after.tape is not None
     changed = replace(data, test=replace(data.test, x=-data.test.x, y=1 - data.test.y))
     other = prediction_sets.asked(prepare(experiment(ROOM), changed), own)
-    recorded = replace(published._meter(jax.random.key(3), 3), tape=Tape(after.tape.values, "replay"))
+    recorded = replace(published.meters(jax.random.key(3), 3), tape=Tape(after.tape.values, "replay"))
     replayed, _ = published.each(other, recorded, mechanism)
     np.testing.assert_array_equal(replayed, tables)
     first, second = (prediction_sets.of_tables(job, q, t, 1.0, 0.8) for q, t in ((question, tables), (other, replayed)))

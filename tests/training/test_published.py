@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from kinfolk.accounting import composition
 from kinfolk.accounting.ledger import Ledger, LedgerError, read_lines
 from kinfolk.data.federation import DataError, Federation, from_rows
 from kinfolk.privacy.gates import EVALUATION
@@ -160,6 +161,17 @@ def test_neighbours_by_replacement_and_people_in_several_clients_get_more_noise(
     assert noise_for(replace(EXAMPLE, relation="replace_one"), 0.5) == 4.0
     assert noise_for(replace(CLIENT, clients_per_person=3), 0.5) == 6.0
     assert noise_for(EXAMPLE, 0.5) == 2.0
+
+
+@pytest.mark.parametrize("aggregator", ["secure", "local"])
+def test_where_clients_add_the_noise_an_evaluation_has_theirs_and_its_epsilon(aggregator: str) -> None:
+    job = prepare(experiment(replace(CLIENT, aggregator=aggregator)), wards())
+    account, mechanism = published.account_of(job, 1.0)
+    (cost,) = mechanism.costs()
+    assert composition.epsilon([(cost, 1)], 1e-4) == pytest.approx(1.0, abs=2e-3)
+    assert mechanism.law == "normal"
+    assert mechanism.excess == (1.5 if aggregator == "secure" else 3.0)  # of what is paid for
+    assert account.uses[EVALUATION].sum() == 1
 
 
 def test_replay_with_the_release_held_everything_shown_stays_the_same(simulated: run_directory.Run) -> None:

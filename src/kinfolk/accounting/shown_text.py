@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+LAWS = {"laplace": "Laplace", "normal": "Gaussian"}
+
 
 def metric_text(metric: Mapping[str, Any]) -> str:
     """A metric, its unit and its interval, in words."""
@@ -16,10 +18,11 @@ def metric_text(metric: Mapping[str, Any]) -> str:
 def in_words(shown: Mapping[str, Any]) -> list[str]:
     """What may be shown of test rows, and what it cost."""
     mark = " (simulated)" if shown["simulated"] else ""
+    law = LAWS[shown.get("noise", "laplace")]
     lines = [
         "",
         f"MAY BE SHOWN: an evaluation on the test rows, epsilon {shown['epsilon']:.4g}{mark}, paid from the same "
-        f"account in one release with Laplace noise; counted: {shown['counted']} {shown['unit']}.",
+        f"account in one release with {law} noise; counted: {shown['counted']} {shown['unit']}.",
         *(f"  {metric_text(metric)}" for metric in shown["metrics"]),
     ]
     for pair in shown.get("confusion", ()):

@@ -203,6 +203,9 @@ class Coordinator:
 
     def pay(self, number: int) -> None:
         """Charges a round, on disk when this returns: before it is computed, or before masked vectors are asked for."""
+        if self.evaluation is not None and number == self.study.experiment.rounds:
+            self.evaluation.pay(self.ledger, self.run.name)
+            return
         this = range(number, number + 1)
         self.account.require(self.ledger, self.run.name, [this])
         self.account.charge(self.ledger, self.run.name, this)
@@ -213,6 +216,10 @@ class Coordinator:
         `total`: what the survivors' vectors add up to, modulo 2^32. `heard`: the survivors.
         """
         assert self.sums is not None
+        if self.evaluation is not None and self.sums.is_evaluation(number):
+            places = [slot for slot, name in enumerate(self.study.roster.clients) if name in heard]
+            self.evaluation.take_sum(total, places, self.shared, self.run)
+            return
         form = self.study.message_shapes[self.study.phase(number)]
         nothing = jax.tree.map(lambda leaf: np.zeros((self.study.clients, *leaf.shape), leaf.dtype), form)
         absent = [name for name in self.study.roster.clients if name not in heard]

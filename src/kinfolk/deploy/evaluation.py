@@ -2,7 +2,8 @@
 
 At example level each silo releases a noisy table of its own test rows, and pays for it. At client level the silo is the
 unit: it sends the vector that its rows make to the aggregator, which it trusts with its messages too, and which bounds
-every vector once more, adds the noise and pays.
+every vector once more, adds the noise and pays; or, where sums are secure, it adds its share of the noise and masks to
+it, pays, and the aggregator sees the sum alone.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kinfolk.deploy.policy import Policy, has_leave
 from kinfolk.deploy.silo_rows import SiloRows
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.privacy.exact_noise import MOST_UNITS
-from kinfolk.privacy.mechanisms import LaplaceSum
+from kinfolk.privacy.mechanisms import NoisySum
 from kinfolk.privacy.tables import SCORED, Board, Unit
 from kinfolk.training.build import shared_model
 from kinfolk.training.evaluation_account import paid_by, with_room
@@ -138,8 +139,8 @@ class SiloTests:
     mask: np.ndarray
     """Which units are real: (1, units), or (1,)."""
     account: Account | None
-    """The silo's own; None at client level, where the aggregator pays."""
-    mechanism: LaplaceSum | None
+    """The silo's own; None where the aggregator is trusted, and pays."""
+    mechanism: NoisySum | None
 
 
 def tests_of(
@@ -147,16 +148,18 @@ def tests_of(
 ) -> tuple[Account, SiloTests | None]:
     """The silo's account with a promise that has room for its evaluation, and what it brings to that.
 
-    `training`: the account without it. `rounds`: that the silo serves.
+    `training`: the account without it, that the silo's ledger keeps. `rounds`: that the silo serves.
     """
     if rows.tests is None or not has_leave(policy, study):
         return training, None
     shared = Evaluation(study)
     x, y, mask = (np.asarray(part)[None] for part in (rows.tests.x, rows.tests.y, rows.tests.mask))
     unit = Unit(x, y, np.zeros(mask.shape, np.int32), mask, None)
-    if not shared.by_client:
-        return training, SiloTests(shared, unit, np.ones(1, bool), None, None)
-    units, real = per_row(unit, None if rows.whose is None else rows.whose[None], max(1, rows.people))
-    training = with_room(training, shared.epsilon, np.ones(1, bool), rounds)
-    account, mechanism = paid_by(training, shared.epsilon, np.ones(1, bool))
-    return training, SiloTests(shared, units, np.asarray(real), account, mechanism)
+    real = one = np.ones(1, bool)
+    if shared.by_client:
+        unit, real = per_row(unit, None if rows.whose is None else rows.whose[None], max(1, rows.people))
+    elif not study.sums_are_secure:
+        return training, SiloTests(shared, unit, real, None, None)
+    training = with_room(training, shared.epsilon, one, rounds)
+    account, mechanism = paid_by(training, shared.epsilon, one)
+    return training, SiloTests(shared, unit, np.asarray(real), account, mechanism)

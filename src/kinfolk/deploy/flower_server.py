@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kinfolk.accounting.ledger import LedgerError
 from kinfolk.deploy import flower_api
 from kinfolk.deploy.carriers import ByGrid, ByPost, Carrier, exchange, roll_call
 from kinfolk.deploy.coordinator import Ask, Coordinator
@@ -20,6 +21,7 @@ from kinfolk.deploy.flower_processes import end_with
 from kinfolk.deploy.keys import node_key
 from kinfolk.deploy.message_relay import REFUSAL
 from kinfolk.deploy.post_socket import SOCKET, Post
+from kinfolk.deploy.server_evaluation import give_up
 from kinfolk.deploy.server_sums import KEYS, ServerSums
 from kinfolk.deploy.study import Study, read_study
 from kinfolk.deploy.wire import LONGEST_HEADER, size_of
@@ -103,12 +105,32 @@ def _end(
         ask = server.ask_evaluation()
         if ask is None:
             return
-        answers = exchange(carriers, ask.cohort, ask.request, longest, round_seconds)
-        server.take_evaluation(ask, answers)
+        if server.study.sums_are_secure:
+            everybody_answered = _evaluate_securely(server, carriers, round_seconds)
+        else:
+            answers = exchange(carriers, ask.cohort, ask.request, longest, round_seconds)
+            server.take_evaluation(ask, answers)
+            everybody_answered = len(answers) == len(ask.cohort)
         until = min(until, time.monotonic() + wait_seconds)
-        if len(answers) == len(ask.cohort) or server.ask_evaluation() is None or time.monotonic() >= until:
+        if everybody_answered or server.ask_evaluation() is None or time.monotonic() >= until:
             return
         time.sleep(min(PAUSE, wait_seconds))
+
+
+def _evaluate_securely(server: Coordinator, carriers: Sequence[Carrier], round_seconds: float) -> bool:
+    """One attempt at the evaluation's sum; True where another one is of no use."""
+    sums = ServerSums(server, evaluates=True)
+    try:
+        while not sums.finished and not sums.why:
+            questions = sums.questions()
+            sums.take(exchange(carriers, list(questions), questions, sums.longest, round_seconds))
+    except LedgerError as error:
+        sums.why = str(error)
+        give_up(server.run, sums.why)
+        return True
+    if sums.why:
+        give_up(server.run, sums.why)
+    return not sums.why
 
 
 def _note_time(server: Coordinator, began: float) -> None:

@@ -41,6 +41,8 @@ class ServerSums:
     """A server's secure sums. Ask what `questions` says, hand what comes back to `take`, until it is `finished`."""
 
     server: Coordinator
+    evaluates: bool = False
+    """Whether the sum is the evaluation's, after the last words, instead of the rounds'."""
     exchange: str = KEYS
     """Which comes next."""
     why: str = ""
@@ -53,14 +55,17 @@ class ServerSums:
 
     @property
     def finished(self) -> bool:
-        """All rounds are done, or the budget does not cover another one."""
+        """All rounds are done, or the budget does not cover another one; or there is an evaluation to show."""
+        if self.evaluates:
+            return self.server.ask_evaluation() is None
         return self.exchange == KEYS and (self.server.finished() or not self.server.affordable())
 
     @property
     def longest(self) -> int:
         """Bytes of the longest answer."""
         study = self.server.study
-        vector = 4 * max(self._sums.length(number) for number in range(study.experiment.rounds))
+        numbers = range(study.experiment.rounds + (self._sums.evaluation is not None))
+        vector = 4 * max(map(self._sums.length, numbers))
         return LONGEST_HEADER + PER_SILO * (study.clients + 1) + vector
 
     @property
@@ -116,7 +121,7 @@ class ServerSums:
         return (steps, bytes(tail)) if wanted.items() <= header.items() else ({}, b"")
 
     def _ask_keys(self) -> dict[int, bytes]:
-        self._now = now = self._new(self.server.done)
+        self._now = now = self._new(self.server.study.experiment.rounds if self.evaluates else self.server.done)
         return self._ask(self._names, lambda _: {BEGIN: _of(now)})
 
     def _take_keys(self, found: Answers) -> None:
@@ -146,7 +151,7 @@ class ServerSums:
             _taken(before, OPEN, Opening, found)
             self.server.take_sum(before.attempt.round, before.total(), before.heard())
             self._before, self.why = None, ""
-        if now is None or not self.server.affordable():
+        if now is None or not (self.evaluates or self.server.affordable()):
             self._now, self.exchange = None, KEYS
             return
         _taken(now, SHARE, Packets, found)
@@ -156,7 +161,7 @@ class ServerSums:
     def _ask_vectors(self) -> dict[int, bytes]:
         now, memory = self._now, float(self.server.memory)
         assert now is not None
-        tail = arrays_of(self.server.state_for(now.attempt.round))
+        tail = b"" if self.evaluates else arrays_of(self.server.state_for(now.attempt.round))
         self.server.pay(now.attempt.round)
 
         def steps(name: str) -> Step:

@@ -19,6 +19,8 @@ from kinfolk.privacy.tables import Unit, at_most_one
 from kinfolk.training import published, run_directory
 from kinfolk.training.evaluation_account import ONCE
 from kinfolk.training.evaluation_units import Question
+from kinfolk.training.published import Planned
+from kinfolk.types import Tree
 
 EVALUATED = "evaluation.npz"
 """What a silo answered, in the folder of a run: it is only ever sent again."""
@@ -44,35 +46,65 @@ def programs(folder: Path) -> list[str]:
 
 
 def answered(program: Program, tests: SiloTests, ledger: Ledger, folder: Path) -> np.ndarray:
-    """The silo's answer, in this order: disk space, the flow check, the charge, the release, stored."""
-    study = program.study
-    form = {"model": study.model_shape, "shared": study.shapes[-1]}
-    kept = run_directory.read_tree(folder / MODEL, form)[0]
-    asked = tests.shared.question_of(tests, kept["shared"], kept["model"])
-    with run_directory.writing(folder):
-        space = Room(folder / EVALUATED, 4 * asked.cells + SLACK)
-    with space as room:
-        table, checked = released(program, tests, asked, ledger, folder.name)
+    """The silo's answer, in this order: the flow check, disk space, the charge, the release, stored."""
+    asked = question(program, tests, folder)
+    ready = None
+    if tests.account is not None and tests.mechanism is not None:
+        ready = published.plan_of(asked, tests.account, tests.mechanism)
+    with room(folder, asked.cells) as space:
+        table = vector_of(asked) if ready is None else released(program, ready, ledger, folder.name)
         if not np.isfinite(table).all():
             raise PrivacyError("the table is not finite: nothing is sent")
-        mark = np.frombuffer(checked.encode(), np.uint8)
-        with run_directory.writing(folder):
-            room.write(run_directory.tree_bytes({"table": table}, program=mark))
+        store(folder, space, {"table": table}, "" if ready is None else ready.report.program)
     return table
 
 
-def released(program: Program, tests: SiloTests, asked: Question, ledger: Ledger, run: str) -> tuple[np.ndarray, str]:
-    """The noisy table of the silo's rows, and the fingerprint of its program.
+def question(program: Program, tests: SiloTests, folder: Path) -> Question:
+    """What is asked of the silo's rows, after a run: its model is the one that the run's end left."""
+    form = {"model": program.study.model_shape, "shared": program.study.shapes[-1]}
+    kept = run_directory.read_tree(folder / MODEL, form)[0]
+    return tests.shared.question_of(tests, kept["shared"], kept["model"])
 
-    At client level the vector of its rows, without noise, for an aggregator that is trusted with messages too.
-    """
-    if tests.account is None or tests.mechanism is None:
-        return vector_of(asked), ""
-    ready = published.plan_of(asked, tests.account, tests.mechanism)
+
+def released(program: Program, ready: Planned, ledger: Ledger, run: str) -> np.ndarray:
+    """The noisy table of the silo's rows, charged to its ledger."""
     key = jax.random.fold_in(program.study.key, published.EVALUATIONS_FROM)
     own = jax.random.split(key, program.study.clients)[program.slot][None]
     meter = jax.vmap(lambda one: new_meter(one, (EVALUATION,)))(own)
-    return published.released(ready, ledger, run, meter)[0].astype(np.float32), ready.report.program
+    return published.released(ready, ledger, run, meter)[0].astype(np.float32)
+
+
+def checked(program: Program, tests: SiloTests, folder: Path) -> tuple[Question, str]:
+    """What is asked in a secure sum, and the fingerprint of its program, which the flow check has passed."""
+    asked = question(program, tests, folder)
+    assert tests.mechanism is not None
+    return asked, published.checked(asked, tests.mechanism, exact=False).program
+
+
+def pay(tests: SiloTests, ledger: Ledger, run: str) -> None:
+    """Charges the silo's part of a secure sum, on disk when this returns."""
+    assert tests.account is not None
+    tests.account.require(ledger, run, [ONCE])
+    tests.account.charge(ledger, run, ONCE)
+
+
+def masked(folder: Path) -> dict[str, np.ndarray] | None:
+    """What was stored of a secure sum, if anything was."""
+    if not (folder / EVALUATED).exists():
+        return None
+    return {name.strip("[]'"): found for name, found in run_directory.read_tree(folder / EVALUATED, {})[1].items()}
+
+
+def room(folder: Path, numbers: int) -> Room:
+    """Disk space for an answer of so many numbers, before it is paid for."""
+    with run_directory.writing(folder):
+        return Room(folder / EVALUATED, 4 * numbers + SLACK)
+
+
+def store(folder: Path, space: Room, answer: Tree, program: str) -> None:
+    """Writes an answer whole or not at all, with the fingerprint of its program."""
+    with run_directory.writing(folder):
+        space.write(run_directory.tree_bytes(answer, program=np.frombuffer(program.encode(), np.uint8)))
 
 
 def vector_of(asked: Question) -> np.ndarray:

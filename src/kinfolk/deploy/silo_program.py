@@ -26,6 +26,8 @@ from kinfolk.deploy.sums import Sums, sums_of
 from kinfolk.engines.layout import local_steps
 from kinfolk.engines.release_counts import by_round
 from kinfolk.privacy.choice import Chooser
+from kinfolk.privacy.clipping import GRID_STEPS
+from kinfolk.privacy.gates import EVALUATION
 from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import ExactSum, Mechanism, Sampling
 from kinfolk.privacy.noise_tape import fresh_keys
@@ -34,6 +36,7 @@ from kinfolk.rounds import Client, RoundSpec, client_round, data_gate
 from kinfolk.secure.agreement import Pins
 from kinfolk.toml import ConfigError
 from kinfolk.training.build import as_array
+from kinfolk.training.evaluation_account import ONCE
 from kinfolk.types import Algorithm, Rows, Tree
 from kinfolk.verify.round_check import RoundCheck
 
@@ -73,6 +76,16 @@ class SiloTerms:
     pins: Pins
     key: Ed25519PrivateKey
     """With which it signs."""
+
+    def pins_for(self, number: int, tests: SiloTests | None) -> Pins:
+        """What the silo insists on in one sum: in an evaluation, on the noise that its own budget for one needs.
+
+        `tests`: what it brings to the evaluation, if anything.
+        """
+        if not self.shared.is_evaluation(number) or tests is None or tests.account is None:
+            return self.pins
+        ((noise,),) = tests.account.scales(EVALUATION, ONCE, 1)
+        return replace(self.pins, least_deviation=float(noise) * GRID_STEPS)
 
 
 @dataclass(frozen=True)
@@ -256,8 +269,15 @@ def prepare_silo(
     )
     who_pays, released = ((policy.client,), (size,)), not policy.test_keys
     account = Account(privacy, own_table.name, *who_pays, _one(terms), uses, released=released, source=source)
-    account, tests = tests_of(study, policy, own_rows, account, rounds)
     secure = _secure(study, policy, source, key)
+    if secure is None:
+        account, tests = tests_of(study, policy, own_rows, account, rounds)
+    else:
+        pays, tests = tests_of(study, policy, own_rows, secure.account, rounds)
+        secure = replace(secure, account=pays)
+        if tests is not None:
+            last = study.experiment.rounds
+            secure.pins_for(last, tests).require(secure.shared.agreement(last))
     program = Program(study, policy, own_rows.train, account, (), secure, tests)
     return replace(program, checks=tuple(_check(program, phase) for phase in range(len(study.algorithms))))
 

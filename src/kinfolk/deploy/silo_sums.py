@@ -20,7 +20,7 @@ import numpy as np
 
 from kinfolk.accounting import views
 from kinfolk.accounting.ledger import Ledger
-from kinfolk.deploy import silo_state
+from kinfolk.deploy import silo_evaluation, silo_state
 from kinfolk.deploy.silo_program import Program
 from kinfolk.deploy.sum_messages import (
     BEGIN,
@@ -44,6 +44,8 @@ from kinfolk.types import Tree
 
 BEGUN = "attempt.json"
 """The last attempt that was begun."""
+PARTS = ("view", "vector", "signature")
+"""Of a masked vector, as they are kept."""
 ALIVE = 2
 """Attempts whose secrets are kept at the same time."""
 
@@ -109,13 +111,27 @@ class SiloSums:
         with run_directory.writing(folder):
             folder.mkdir(exist_ok=True)
         run_directory.write_json(folder / BEGUN, {"version": 1, "number": attempt.number})
-        own = (self.program.policy.client, sums.key, sums.pins, self._pay)
+        pins = sums.pins_for(attempt.round, self.program.tests)
+        own = (self.program.policy.client, sums.key, pins, self._pay)
         silo = Silo(sums.shared.agreement(attempt.round), *own, session=self._session)
         self._alive = dict([*self._alive.items(), (attempt, silo)][-ALIVE:])
         card, self._session = silo.begin(attempt), silo.session
         return card
 
+    def _is_evaluation(self, number: int) -> bool:
+        """Whether a sum is the evaluation's; refused where the policy has no leave for it."""
+        sums = self.program.sums
+        if sums is None or not sums.shared.is_evaluation(number):
+            return False
+        if self.program.tests is None:
+            raise SecureError("an evaluation was asked for, and the policy has no leave for one (evaluate)")
+        return True
+
     def _require_open(self, folder: Path, number: int) -> None:
+        if self._is_evaluation(number):
+            if not (folder / silo_state.MODEL).exists():
+                raise SecureError(f"an evaluation was asked for, and run {folder.name} has not ended")
+            return
         last = silo_state.last_round(folder)
         if number >= self.program.rounds or (last is not None and last > number):
             raise SecureError(f"round {number} is over, or beyond the {self.program.rounds} rounds of the policy")
@@ -131,10 +147,12 @@ class SiloSums:
     def _mask(self, folder: Path, tail: memoryview, attempt: Attempt, step: dict[str, Any]) -> MaskedVector:
         """The silo's vector: paid, computed, stored, in that order, or the one that was stored before."""
         program, number = self.program, attempt.round
+        if self._is_evaluation(number):
+            return self._mask_evaluation(folder, attempt, step)
         if silo_state.path_of(folder, number).exists():
             stored = silo_state.sent(program, folder, number)
             if int(stored["attempt"]) == attempt.number:
-                parts = (stored[name].tobytes() for name in ("view", "vector", "signature"))
+                parts = (stored[name].tobytes() for name in PARTS)
                 return MaskedVector(program.policy.client, *parts)
         self._require_open(folder, number)
         silo, packets, memory = self._silo(attempt), bytes_by_name(step.get("packets")), step.get("memory")
@@ -165,14 +183,35 @@ class SiloSums:
             silo_state.store(folder, number, room, _kept_form(made, attempt), kept[0], anew=True)
         return made
 
+    def _mask_evaluation(self, folder: Path, attempt: Attempt, step: dict[str, Any]) -> MaskedVector:
+        """The vector of the silo's test rows: checked, paid, computed, stored; or the one that was stored before."""
+        program, tests = self.program, self.program.tests
+        assert tests is not None
+        stored = silo_evaluation.masked(folder)
+        if stored is not None and int(stored["attempt"]) == attempt.number:
+            return MaskedVector(program.policy.client, *(stored[name].tobytes() for name in PARTS))
+        self._require_open(folder, attempt.round)
+        silo, packets = self._silo(attempt), bytes_by_name(step.get("packets"))
+        asked, checked = silo_evaluation.checked(program, tests, folder)
+        with silo_evaluation.room(folder, 2 * asked.cells) as room:
+            made = silo.mask(attempt, packets, lambda: silo_evaluation.vector_of(asked))
+            silo_evaluation.store(folder, room, _kept_form(made, attempt), checked)
+        return made
+
     def _pay(self, attempt: Attempt) -> None:
         program, run, number = self.program, attempt.run, attempt.round
         assert program.sums is not None
+        if self._is_evaluation(number):
+            assert program.tests is not None
+            silo_evaluation.pay(program.tests, self.ledger, run)
+            return
         account, this = program.sums.account, range(number, number + 1)
         if account.source is not None and self.ledger.store is not None:
             because, colluding = program.policy.trust_because, account.privacy.colluding
             views.trust(self.ledger, account.source, program.study.roster.name, because, colluding)
         begun = any(line.run == run for line in self.ledger.lines)
+        if not begun:
+            silo_evaluation.reserve(program.tests, self.ledger, run)
         account.require(self.ledger, run, [this if begun else range(number, program.rounds)])
         account.charge(self.ledger, run, this)
 
@@ -184,5 +223,5 @@ class SiloSums:
 
 
 def _kept_form(made: MaskedVector, attempt: Attempt) -> Tree:
-    parts = {name: np.frombuffer(getattr(made, name), np.uint8) for name in ("view", "vector", "signature")}
+    parts = {name: np.frombuffer(getattr(made, name), np.uint8) for name in PARTS}
     return {**parts, "attempt": np.int64(attempt.number)}

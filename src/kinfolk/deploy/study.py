@@ -138,12 +138,17 @@ class Study:
         roster, asked = self.roster, f"evaluate={self.experiment.evaluate:g}"
         if not self.level.private:
             raise ConfigError(f"{asked}: level='none' has no account to pay it from; leave it out")
-        if self.sums_are_secure:
-            raise ConfigError(f"{asked} goes with aggregator='trusted' so far: leave it out, or use level='example'")
         if len(roster.tests) != self.clients or not any(roster.tests):
             raise ConfigError(
                 f"{asked} needs tests in study.toml, one for each of the {self.clients} clients: how many rows it "
                 f"keeps from training to be evaluated on (public); tests={list(roster.tests)}"
+            )
+        kept = sum(count > 0 for count in roster.tests)
+        least = 1 if not self.sums_are_secure else self.experiment.privacy.settled(self.clients).survivors or 1
+        if kept < least:
+            raise ConfigError(
+                f"{asked}: {kept} clients keep rows for it (tests), and a secure sum needs survivors={least}: more of "
+                "them should"
             )
         low, high = (*roster.target_range, 0.0, 0.0)[:2]
         if roster.outcome == "number" and not (len(roster.target_range) == 2 and low < high):

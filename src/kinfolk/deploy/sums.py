@@ -18,17 +18,20 @@ import numpy as np
 from jax import Array
 
 from kinfolk.accounting.account import Account
+from kinfolk.deploy.evaluation import Evaluation
 from kinfolk.deploy.keys import MAKE_SIGNING_KEY, signing_bytes
 from kinfolk.deploy.round_account import checked_phase, round_tape
 from kinfolk.deploy.server_terms import server_account
 from kinfolk.deploy.study import Study
 from kinfolk.privacy import noise_tape
 from kinfolk.privacy.clipping import GRID_STEPS
+from kinfolk.privacy.gates import EVALUATION
 from kinfolk.privacy.levels import Terms
 from kinfolk.privacy.release import Meter, Tape, new_meter
 from kinfolk.rounds import Mail, RoundSpec, server_round
 from kinfolk.secure.agreement import Agreement
 from kinfolk.toml import ConfigError
+from kinfolk.training.evaluation_account import ONCE, paid_by
 from kinfolk.types import Algorithm, Tree
 from kinfolk.verify.round_check import RoundCheck
 
@@ -42,12 +45,16 @@ class Sums:
     """The federation's: costs, noise and clips of every round."""
     checks: tuple[RoundCheck, ...]
     """The flow check of every phase."""
+    evaluation: tuple[Evaluation, Account] | None = None
+    """The study's, where it has one: one more sum, under the number after the last round's."""
 
     def kind(self, number: int) -> str:
         """The one kind of release that a round makes.
 
         `number`: of the round.
         """
+        if self.is_evaluation(number):
+            return EVALUATION
         uses = {kind: int(counts[number].sum()) for kind, counts in self.account.uses.items()}
         made = [kind for kind, count in uses.items() if count]
         if sum(uses.values()) != 1:
@@ -59,11 +66,20 @@ class Sums:
             )
         return made[0]
 
+    def is_evaluation(self, number: int) -> bool:
+        """Whether the sum of this number is the evaluation's, which comes after the last round's.
+
+        `number`: of the sum.
+        """
+        return self.evaluation is not None and number == self.study.experiment.rounds
+
     def length(self, number: int) -> int:
         """Numbers in a round's vector.
 
         `number`: of the round.
         """
+        if self.evaluation is not None and self.is_evaluation(number):
+            return self.evaluation[0].cells
         return self.checks[self.study.phase(number)].sizes[self.kind(number)]
 
     def agreement(self, number: int) -> Agreement:
@@ -73,7 +89,10 @@ class Sums:
         """
         study, shares = self.study, self.account.privacy.shares(self.study.clients)
         assert shares is not None
-        ((noise,),) = self.account.scales(self.kind(number), range(number, number + 1), 1)
+        account, this = self.account, range(number, number + 1)
+        if self.evaluation is not None and self.is_evaluation(number):
+            account, this = self.evaluation[1], ONCE
+        ((noise,),) = account.scales(self.kind(number), this, 1)
         return Agreement(
             study.digest,
             study.roster.clients,
@@ -172,7 +191,11 @@ def sums_of(study: Study) -> Sums:
         program = (spec, study.algorithms[phase], account.terms, study.row_shapes(2))
         return checked_phase(program, account, study.experiment.spans[phase])
 
-    found = Sums(study, account, tuple(check(phase) for phase in range(len(study.algorithms))))
-    for number in range(study.experiment.rounds):
+    evaluation = None
+    if study.experiment.evaluate is not None:
+        shared = Evaluation(study)
+        evaluation = shared, paid_by(account, shared.epsilon, np.ones(1, bool))[0]
+    found = Sums(study, account, tuple(check(phase) for phase in range(len(study.algorithms))), evaluation)
+    for number in range(study.experiment.rounds + (evaluation is not None)):
         found.agreement(number)
     return found

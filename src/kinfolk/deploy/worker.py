@@ -148,7 +148,7 @@ class Worker:
         if set(header) != {"version", "kind", "study", "run", "round"} or header["version"] != VERSION:
             raise Refused("not a request of this version")
         kind, run, number = header["kind"], header["run"], header["round"]
-        if kind not in (SUMS if self._sums else "round", "end", EVALUATE):
+        if kind not in ((SUMS, "end") if self._sums else ("round", "end", EVALUATE)):
             raise Refused(f"unknown kind {str(kind)[:20]!r}")
         if header["study"] != self.program.study.digest:
             raise Refused("the request belongs to another study: method, numbers or rounds differ from what was agreed")

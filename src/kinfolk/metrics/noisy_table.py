@@ -22,9 +22,11 @@ class NoisyTable:
     units: float
     """How many units were counted; public."""
     scale: float
-    """Of the Laplace noise that each party added to each cell; 0: none."""
+    """Of the noise that each party added to each cell; 0: none."""
     parties: int = 1
     """How many parties' noise is in a cell: as many as noised a table of their own."""
+    law: str = "laplace"
+    """Of the noise; or `normal`, with `scale` as its standard deviation."""
 
     def plausible(self) -> np.ndarray:
         """The nearest table without negative counts that counts all units."""
@@ -36,7 +38,8 @@ class NoisyTable:
         `place`: which part.
         """
         own = self.cells[place]
-        return float(self.plausible()[place].sum()), self.scale * (2 * own.size * self.parties) ** 0.5
+        variance = self.scale**2 * (2 if self.law == "laplace" else 1)
+        return float(self.plausible()[place].sum()), (variance * own.size * self.parties) ** 0.5
 
     def again(self, generator: np.random.Generator, times: int) -> np.ndarray:
         """Tables as they could have come out with other units and other noise, `times` of them.
@@ -48,8 +51,12 @@ class NoisyTable:
         units = max(round(self.units), 1)
         drawn = generator.multinomial(units, shares / shares.sum(), times) * (self.units / units)
         shape = (times, flat.size)
-        noise = generator.gamma(self.parties, self.scale, shape) - generator.gamma(self.parties, self.scale, shape)
-        return plausible(drawn + noise, self.units).reshape(times, *self.cells.shape)
+        return plausible(drawn + self._noise(generator, shape), self.units).reshape(times, *self.cells.shape)
+
+    def _noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        if self.law == "laplace":
+            return generator.gamma(self.parties, self.scale, shape) - generator.gamma(self.parties, self.scale, shape)
+        return self.scale * self.parties**0.5 * generator.standard_normal(shape)
 
 
 def plausible(cells: np.ndarray, total: float) -> np.ndarray:

@@ -9,17 +9,20 @@ import numpy as np
 
 from kinfolk.accounting import composition
 from kinfolk.accounting.account import Account
+from kinfolk.accounting.noise_for_budget import Case, noise_multipliers
+from kinfolk.accounting.noise_schedules import check_share
 from kinfolk.privacy.choice import ExactMin
 from kinfolk.privacy.gates import EVALUATION
 from kinfolk.privacy.levels import PrivacyLevel, Terms
-from kinfolk.privacy.mechanisms import LaplaceSum, Sampling
+from kinfolk.privacy.mechanisms import GaussianSum, LaplaceSum, NoisySum, Sampling
+from kinfolk.privacy.noise_shares import LAW
 from kinfolk.privacy.release import Cost, PrivacyError
 
 ONCE = range(1)
 """An evaluation is one round of its own."""
 
 
-def paid_by(training: Account, epsilon: float, there: np.ndarray) -> tuple[Account, LaplaceSum]:
+def paid_by(training: Account, epsilon: float, there: np.ndarray) -> tuple[Account, NoisySum]:
     """Who pays for an evaluation and what, and the mechanism that makes it.
 
     All that a unit may lose, here and in training, is the promise.
@@ -32,14 +35,44 @@ def paid_by(training: Account, epsilon: float, there: np.ndarray) -> tuple[Accou
         raise PrivacyError(
             "level='none' has no account, so nothing of this run may be published: its errors are in private/"
         )
-    noise = np.nextafter(np.float32(noise_for(allowed, epsilon)), np.float32(np.inf))
-    ones = np.ones(() if level.server_pays else (len(training.parties),), np.float32)
-    mechanism = LaplaceSum(ones, noise * ones, Sampling(ones), allowed.relation, _group(allowed))
+    mechanism = _laplace(training, epsilon) if allowed.aggregator == "trusted" else _in_shares(training, epsilon)
     total = allowed.promise or allowed.epsilon
     privacy = allowed if total is None else replace(allowed, epsilon=total, promise=None)
     terms = Terms(mechanism, ExactMin(np.float32(1)), mechanism)
     counted = {EVALUATION: np.asarray(there).astype(int)[None]}
     return replace(training, privacy=privacy, terms=terms, uses=counted), mechanism
+
+
+def _laplace(training: Account, epsilon: float) -> LaplaceSum:
+    """Whoever pays adds the noise: a unit's absolute values sum to at most 1."""
+    allowed = training.privacy
+    noise = np.nextafter(np.float32(noise_for(allowed, epsilon)), np.float32(np.inf))
+    ones = np.ones(() if training.level.server_pays else (len(training.parties),), np.float32)
+    return LaplaceSum(ones, noise * ones, Sampling(ones), allowed.relation, _group(allowed))
+
+
+def _in_shares(training: Account, epsilon: float) -> GaussianSum:
+    """Clients add the noise in shares (or each all of it, for comparison): such noise is Gaussian, and a unit's vector
+    is at most 1 long, as its absolute values sum to no more."""
+    allowed, (clients,) = training.privacy, training.units
+    (delta,) = training.deltas().values()
+    shares, one = allowed.shares(clients), np.float32(1)
+    law = "gaussian" if shares is None else LAW
+    case = Case(epsilon, delta, 1, relation=allowed.relation, group=_group(allowed), mechanism=law)
+    (noise,) = noise_multipliers([case])
+    if shares is not None:
+        check_share(shares, noise)
+    excess = float(clients) if shares is None else shares.excess
+    return GaussianSum(
+        one,
+        np.float32(noise),
+        Sampling(one),
+        sampled_here=False,
+        relation=allowed.relation,
+        group=_group(allowed),
+        excess=excess,
+        charged_as=law,
+    )
 
 
 def noise_for(privacy: PrivacyLevel, epsilon: float) -> float:

@@ -24,7 +24,7 @@ from kinfolk.accounting.ledger import Ledger, LedgerError
 from kinfolk.data.federation import DataError
 from kinfolk.privacy import exact_noise, noise_tape
 from kinfolk.privacy.gates import EVALUATION
-from kinfolk.privacy.mechanisms import LaplaceSum
+from kinfolk.privacy.mechanisms import NoisySum
 from kinfolk.privacy.release import Meter, PrivacyError, Tape, new_meter
 from kinfolk.privacy.tables import Board, Unit, counts
 from kinfolk.training import evaluation_account, inputs, run_directory, run_files, statements
@@ -48,14 +48,14 @@ class Planned:
 
     question: Question
     account: Account
-    mechanism: LaplaceSum
+    mechanism: NoisySum
     report: Report
     """The flow check of the very program."""
 
     @property
     def scale(self) -> float:
         """Of the noise in each cell of a table."""
-        return float(np.max(self.mechanism.noise_multiplier))
+        return float(np.max(self.mechanism.noise_multiplier)) * self.mechanism.excess**0.5
 
 
 def evaluate(
@@ -81,7 +81,7 @@ def evaluate(
         name = where.name if was_planned else f"{where.name}+evaluation-{len(before) + 1}"
         meter = meter_of(ready.question, job.experiment.seed, EVALUATIONS_FROM + len(before))
         table = released(ready, ledger, name, meter).sum(axis=0)
-        how = Release(epsilon, ready.scale, ready.report.program, not job.account.released)
+        how = Release(epsilon, ready.scale, ready.report.program, not job.account.released, ready.mechanism.law)
         found = metrics_of(ready.question, table, how)
         keep(job, where, ledger, found, name)
     return found
@@ -126,13 +126,13 @@ def plan(job: Job, asked: Question, epsilon: float) -> Planned:
     return plan_of(asked, *account_of(job, epsilon))
 
 
-def plan_of(asked: Question, account: Account, mechanism: LaplaceSum) -> Planned:
+def plan_of(asked: Question, account: Account, mechanism: NoisySum) -> Planned:
     """An evaluation, after the flow check of its program."""
     exact_noise.check_grid(mechanism, asked.mask.shape[-1])
     return Planned(asked, account, mechanism, checked(asked, mechanism, account.released))
 
 
-def account_of(job: Job, epsilon: float) -> tuple[Account, LaplaceSum]:
+def account_of(job: Job, epsilon: float) -> tuple[Account, NoisySum]:
     """Who pays for an evaluation of a run and what, and the mechanism that makes it."""
     return paid_by(job.account, epsilon, _counted(job))
 
@@ -143,14 +143,12 @@ def _counted(job: Job) -> np.ndarray:
     return np.array([there.any()]) if job.plan.level.server_pays else there
 
 
-def table_of(
-    board: Board, meter: Meter, mechanism: LaplaceSum, units: Unit, mask: jax.Array
-) -> tuple[jax.Array, Meter]:
+def table_of(board: Board, meter: Meter, mechanism: NoisySum, units: Unit, mask: jax.Array) -> tuple[jax.Array, Meter]:
     """The one release: a noisy table of these units."""
     return mechanism(EVALUATION, meter, counts(), board, units, mask, True)
 
 
-def checked(asked: Question, mechanism: LaplaceSum, exact: bool) -> Report:
+def checked(asked: Question, mechanism: NoisySum, exact: bool) -> Report:
     """The flow check of an evaluation: nothing of a unit leaves but through one release."""
     board, units, mask = asked.board, asked.units, jnp.asarray(asked.mask)
     own = mechanism
@@ -219,13 +217,13 @@ def released(planned: Planned, ledger: Ledger, name: str, meter: Meter) -> np.nd
     return tables
 
 
-def ask(asked: Question, meter: Meter, mechanism: LaplaceSum) -> tuple[np.ndarray, Meter]:
+def ask(asked: Question, meter: Meter, mechanism: NoisySum) -> tuple[np.ndarray, Meter]:
     """The noisy table of all clients together, and the meter."""
     tables, after = each(asked, meter, mechanism)
     return tables.sum(axis=0), after
 
 
-def each(asked: Question, meter: Meter, mechanism: LaplaceSum) -> tuple[np.ndarray, Meter]:
+def each(asked: Question, meter: Meter, mechanism: NoisySum) -> tuple[np.ndarray, Meter]:
     """The noisy table of every party, and the meter. A client without test rows is not asked: its table is empty."""
     if not asked.by_client:
         table, after = jax.jit(table_of)(asked.board, meter, mechanism, asked.units, jnp.asarray(asked.mask))

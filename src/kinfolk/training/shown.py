@@ -78,7 +78,9 @@ class Shown(TypedDict):
     parties: int
     """How many tables, each with noise of its own, were added up."""
     noise_scale: float
-    """Of the Laplace noise in each cell of each party's table."""
+    """Of the noise in each cell of each party's table."""
+    noise: NotRequired[str]
+    """Its law: `normal`, where clients add it in shares, and `noise_scale` is the standard deviation; else Laplace."""
     simulated: bool
     """Whether the noise can be repeated from a seed."""
     outcome: str
@@ -117,10 +119,12 @@ class Release:
 
     epsilon: float
     scale: float
-    """Of the Laplace noise in each cell of each party's table."""
+    """Of the noise in each cell of each party's table."""
     program: str
     """Hash of the program that the flow check passed."""
     simulated: bool
+    law: str = "laplace"
+    """Of the noise: `laplace` or `normal`."""
 
 
 def metrics_of(asked: Question, cells: np.ndarray, how: Release) -> Shown:
@@ -130,12 +134,12 @@ def metrics_of(asked: Question, cells: np.ndarray, how: Release) -> Shown:
     scale, counted = how.scale, int(asked.mask.sum())
     share = 1.0 if board.shared is None else 1 - GAIN_SHARE
     edges = np.asarray(board.edges, float)
-    table = NoisyTable(cells[:size].reshape(board.shape) / share, counted, scale / share, asked.parties)
+    table = NoisyTable(cells[:size].reshape(board.shape) / share, counted, scale / share, asked.parties, how.law)
     own = measures(asked, edges)
     everybody = survival.falling(measured(table, {name: _sum_of(one) for name, one in own.items()}))
     metrics = [_metric(one, asked) for one in everybody]
     if board.shared is not None:
-        metrics.append(_metric(gain(cells[size:], counted, scale), asked))
+        metrics.append(_metric(gain(cells[size:], counted, scale, how.law), asked))
     found: Shown = {
         "version": 1,
         "epsilon": how.epsilon,
@@ -143,6 +147,7 @@ def metrics_of(asked: Question, cells: np.ndarray, how: Release) -> Shown:
         "unit": asked.unit,
         "parties": asked.parties,
         "noise_scale": scale,
+        "noise": how.law,
         "simulated": how.simulated,
         "outcome": board.model.outcome,
         "metrics": metrics,
@@ -203,9 +208,9 @@ def levels_off(tables: np.ndarray, _: object) -> np.ndarray:
     return (tables * away).sum(axis=(1, 2)) / np.maximum(tables.sum(axis=(1, 2)), 1e-9)
 
 
-def gain(cells: np.ndarray, counted: int, scale: float) -> Measured:
+def gain(cells: np.ndarray, counted: int, scale: float, law: str) -> Measured:
     """The share of clients whose own model has less error on their rows than the shared one; ties count half."""
-    table = NoisyTable(cells / GAIN_SHARE, counted, scale / GAIN_SHARE)
+    table = NoisyTable(cells / GAIN_SHARE, counted, scale / GAIN_SHARE, law=law)
 
     def better(tables: np.ndarray, _: object) -> np.ndarray:
         return (tables[:, 0] + tables[:, 1] / 2) / np.maximum(tables.sum(axis=1), 1e-9)
