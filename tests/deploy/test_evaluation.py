@@ -75,8 +75,8 @@ def test_a_federation_shows_what_one_machine_shows(level: str, tmp_path: Path) -
     for key in ("counted", "parties", "noise_scale", "epsilon", "simulated", "shape", "edges"):
         assert shown[key] == expected[key], key
     assert [metric["name"] for metric in shown["metrics"]] == [metric["name"] for metric in expected["metrics"]]
-    values = [[metric["value"] for metric in one["metrics"]] for one in (shown, expected)]
-    np.testing.assert_allclose(*values, atol=2e-3)
+    ours, theirs = ([metric["value"] for metric in one["metrics"]] for one in (shown, expected))
+    np.testing.assert_allclose(ours, theirs, atol=2e-3)
     assert shown.get("without") == []
     assert "MAY BE SHOWN" in (server.run.public / "statement.txt").read_text()
     assert server.run.statement().get("may_be_shown") == [shown]
