@@ -77,6 +77,7 @@ def test_an_address_where_nobody_answers_is_refused_at_once() -> None:
 
 def test_where_ray_is_missing_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
+    assert each(scaled, NUMBERS, {}, on="ray") == {}, "nothing is left to do, and nothing is started"
     with pytest.raises(ConfigError, match=r"pip install 'kinfolk\[ray\]'"):
         each(scaled, NUMBERS, {"one": 1.0}, on="ray")
 

@@ -35,7 +35,6 @@ from kinfolk.cli.output import (
 )
 from kinfolk.cli.pieces import InPieces, On, Resume
 from kinfolk.data.choice import DataChoice
-from kinfolk.files import write_whole
 from kinfolk.toml import ConfigError, to_toml
 
 if TYPE_CHECKING:
@@ -208,6 +207,7 @@ def simulated(cells: Cells, cell: Cell) -> Result:
 
     `cells`: what all have in common. `cell`: this one.
     """
+    from kinfolk.files import write_whole
     from kinfolk.training import loop, pieces, run_directory
 
     pieces.require_simulation(cell.experiment)

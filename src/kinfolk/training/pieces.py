@@ -81,7 +81,7 @@ def each(
     for name, result in found.items():
         _tell(told, name, result)
     left = {name: piece for name, piece in pieces.items() if name not in found}
-    outcomes = _here(work, common, left) if on is None else on_ray.outcomes(work, common, left, on)
+    outcomes = on_ray.outcomes(work, common, left, on) if on and left else _here(work, common, left)
     failed: dict[str, Exception] = {}
     for name, outcome in outcomes:
         if isinstance(outcome, Exception):
