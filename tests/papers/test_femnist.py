@@ -10,12 +10,9 @@ from tests.papers.loading import need
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:delta")]  # a cell of it is in test_reproduce
 
 
-def test_noise_ruins_one_model_for_all_and_fine_tuning_makes_it_useful(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_noise_ruins_one_model_for_all_and_fine_tuning_makes_it_useful(tmp_path: Path) -> None:
     need("femnist.npz")
-    monkeypatch.setattr(study.Study, "select", lambda self, seed: None)
-    rows = study.quick(tmp_path)["rows"]
+    rows = study.quick(tmp_path, select=False)["rows"]
     trained = {(r["method"], r["epsilon"]): r["by_seed"][0]["mean"] for r in rows if r["part"] == "figure"}
     tuned = {(r["start"], r["objective"], r["epsilon"]): r["mean"] for r in rows if r["part"] == "tune"}
     assert trained["global", "none"] > trained["global", "8"] > trained["global", "2"]  # measured: .386, .277, .100

@@ -186,9 +186,10 @@ def main() -> None:
         (args.report / "femnist.svg").write_text(picture(found))
 
 
-def quick(folder: Path) -> dict[str, Any]:
+def quick(folder: Path, *, select: bool = True) -> dict[str, Any]:
+    """The quick version from start to end; `select`: with the clients that choose between models."""
     pack(folder, QUICK)
-    return Study(folder, QUICK, float("inf"), folder / "results.json").run()
+    return Study(folder, QUICK, float("inf"), folder / "results.json", select=select).run()
 
 
 if __name__ == "__main__":

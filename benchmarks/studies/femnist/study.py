@@ -41,8 +41,10 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 FLOPS_PER_IMAGE = 2 * (3 * 1024 * 62 + 3 * 64 * 800 * 64 + 2 * 576 * 25 * 32)
 """Of training on one image: forward, weights' gradients, and inputs' gradients of all layers but the first."""
-STRENGTHS = (1.0, 10.0, 100.0)
-"""Of mean regularisation, to choose from."""
+STRENGTHS = (1.0, 10.0, 100.0, 1e3, 1e4)
+"""Of mean regularisation, to choose from; the last is all but averaging (with 1, 10 and 100, 100 was best)."""
+UNCHOSEN = 100.0
+"""The strength where none is chosen."""
 TUNED = ("global", "personal", "small shared part", "local")
 """Methods whose models are fine-tuned."""
 PAPER = ModelChoice("cnn_paper")
@@ -144,8 +146,9 @@ def selected(plan: Plan, step: SelfSelect, clients: Clients, tests: Sequence[Any
 class Study:
     """A packed folder and its results, which are written one by one."""
 
-    def __init__(self, folder: Path, setting: Setting, seconds: float, results: Path) -> None:
+    def __init__(self, folder: Path, setting: Setting, seconds: float, results: Path, *, select: bool = True) -> None:
         self.folder, self.setting, self.results = folder, setting, results
+        self.parts = (self.tune, self.select) if select else (self.tune,)
         self.began = time.perf_counter()
         self.end = self.began + seconds
         self.found: dict[str, Any] = {"device": jax.devices()[0].device_kind, "setting": asdict(setting), "rows": []}
@@ -211,7 +214,7 @@ class Study:
             self.speed(what, run)
         rounds, strengths = self.choose()
         self.figure(rounds, strengths)
-        for part in (self.tune, self.select):
+        for part in self.parts:
             for seed in range(self.setting.seeds):
                 part(seed)
         return self.found
@@ -262,7 +265,8 @@ class Study:
             names = [f"{s:g}" for s in STRENGTHS]
             found = self.held_out("personal", [self.terms_for(budget, here)] * len(names), STRENGTHS, here, names)
             strengths[budget] = float(max(found, key=lambda name: found[name]))
-        self.write(part="chosen", rounds=[[*key, value] for key, value in rounds.items()], strengths=strengths)
+        every = [[*key, value] for key, value in rounds.items()]
+        self.write(part="chosen", rounds=every, strengths=strengths, grid=STRENGTHS)
         return rounds, strengths
 
     def held_out(
@@ -284,7 +288,7 @@ class Study:
                 return
             local = method == "local"
             number = self.setting.local_rounds if local else rounds[method, budget]
-            terms, strength = self.terms_for(budget, number), 0.0 if local else strengths.get(budget, STRENGTHS[-1])
+            terms, strength = self.terms_for(budget, number), 0.0 if local else strengths.get(budget, UNCHOSEN)
             own = "personal" if local else method
             run = Run(self.plan, own, self.many, [terms], [strength] * (own == "personal"))
             models, shared, seconds = self.train(run, number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.studies.reproduce.records import Curves
+from benchmarks.studies.reproduce.records import Curves, Strengths
+from benchmarks.studies.reproduce.scores import point, scores
 from kinfolk.accounting import planning
 from kinfolk.data.federation import Federation
 from kinfolk.engines.loop import Sweep
@@ -80,20 +81,6 @@ class Comparison:
             return sweep(experiment, {"strength": method.strengths} if method.strengths else None, data=list(data))
 
 
-def scores(figure: Sweep, states: Any, outcome: str) -> np.ndarray:
-    """Of every point and seed: pooled squared error of regression, else mean accuracy over clients."""
-    errors = figure.errors(states)["error"]
-    if outcome == "number":
-        return np.asarray(figure.pooled(errors))
-    return 1 - np.asarray(errors).mean(axis=2)
-
-
-def point(x: float, values: np.ndarray) -> tuple[float, float, float]:
-    """Mean and standard error over seeds."""
-    spread = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
-    return (float(x), round(float(values.mean()), 6), round(spread, 6))
-
-
 ONE_LOOK = ("local", "fedavg", "mean_regularized", "fine_tune", "mocha")
 """Methods that look at a client's data once in a round, and so need the same noise."""
 
@@ -115,16 +102,40 @@ def figures(
         yield name, figure
 
 
-def compare(setting: Comparison) -> Curves:
+@dataclass(frozen=True)
+class Compared:
+    """Curves over epsilon, and the strengths that they were best at."""
+
+    curves: Curves
+    strengths: Strengths
+
+
+def compare(setting: Comparison) -> Compared:
     """Every method against epsilon, at its best strength in hindsight; no privacy is at 100."""
     data = [setting.data(seed) for seed in range(setting.seeds)]
+    return gathered(
+        setting,
+        data[0].outcome,
+        (
+            (name, epsilon, trained(setting, figure, data[0].outcome))
+            for epsilon in setting.epsilons
+            for name, figure in figures(setting, setting.methods, epsilon, data)
+        ),
+    )
+
+
+def gathered(setting: Comparison, outcome: str, found: Iterable[tuple[str, float, np.ndarray]]) -> Compared:
+    """Curves from method, epsilon, and the scores of every strength and seed."""
     curves: dict[str, list[tuple[float, float, float]]] = {name: [] for name in setting.methods}
-    pick = np.argmin if data[0].outcome == "number" else np.argmax
-    for epsilon in setting.epsilons:
-        for name, figure in figures(setting, setting.methods, epsilon, data):
-            found = trained(setting, figure, data[0].outcome)
-            curves[name].append(point(NO_PRIVACY if math.isinf(epsilon) else epsilon, found[pick(found.mean(axis=1))]))
-    return curves
+    strengths: dict[str, list[tuple[float, float, bool]]] = {}
+    for name, epsilon, scored in found:
+        means, grid = scored.mean(axis=1), setting.methods[name].strengths
+        best = int(means.argmin() if outcome == "number" else means.argmax())
+        x = NO_PRIVACY if math.isinf(epsilon) else epsilon
+        curves[name].append(point(x, scored[best]))
+        if len(grid) > 1:
+            strengths.setdefault(name, []).append((x, grid[best], 0 < best < len(grid) - 1))
+    return Compared(curves, strengths)
 
 
 def trained(setting: Comparison, figure: Sweep, outcome: str) -> np.ndarray:
@@ -151,9 +162,9 @@ def by_strength(setting: Comparison, swept: Mapping[str, Method]) -> Curves:
 
 
 def over_rounds(setting: Comparison, noises: Mapping[str, tuple[float, float]], steps: int = 5) -> Curves:
-    """Training loss, test score and epsilon after parts of the rounds, for pairs of noise multiplier and clip norm.
+    """Training loss, test accuracy and epsilon after parts of the rounds, for pairs of noise multiplier and clip norm.
 
-    Curves `NAME: loss`, `NAME: score` and `NAME: epsilon` of the first method.
+    Curves `NAME: loss`, `NAME: accuracy` and `NAME: epsilon` of the first method.
     """
     data = [setting.data(seed) for seed in range(setting.seeds)]
     method = next(iter(setting.methods.values()))
@@ -165,14 +176,14 @@ def over_rounds(setting: Comparison, noises: Mapping[str, tuple[float, float]], 
         figure = own.figure(method, own.privacy(1.0, noise), data)
         training = replace(figure, tests=_training_rows(figure))
         states, begin = figure.init(range(own.seeds)), 0
-        for part in ("loss", "score", "epsilon"):
+        for part in ("loss", "accuracy", "epsilon"):
             curves[f"{name}: {part}"] = []
         for end in ends.tolist():
             states = figure.rounds(states, begin, end)
             begin = end
             loss = np.asarray(training.errors(states)["loss"]).mean(axis=2)[0]
             curves[f"{name}: loss"].append(point(end, loss))
-            curves[f"{name}: score"].append(point(end, scores(figure, states, data[0].outcome)[0]))
+            curves[f"{name}: accuracy"].append(point(end, scores(figure, states, data[0].outcome)[0]))
             cohort = setting.cohort or clients
             spent = planning.plan(
                 "client", units=clients, sample=cohort, uses=end, noise_multiplier=noise, delta=setting.delta

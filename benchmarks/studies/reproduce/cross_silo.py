@@ -16,6 +16,7 @@ from benchmarks.studies.reproduce.cross_silo_measures import (
     MOCHA,
     PART,
     SCHOOL,
+    SCHOOL_WORDS,
     TAUS,
     TUNE,
     VEHICLE,
@@ -105,13 +106,10 @@ def items() -> list[Item]:
             "privacy and utility (School)",
             shows.format("6"),
             school_claims,
-            partial(figure_3, SCHOOL, "School: 139 schools, features standardised by each school (as published)"),
-            printed=(
-                Printed("FedAvg", 0.02564, FEDAVG, 6.0, 0.0004),
-                Printed("local", 0.02628, LOCAL, 6.0, 0.0006),
-                Printed("MR-MTL", 0.02394, MEAN, 6.0, 0.0004),
-            ),
-            read="From the README of the authors' code; the figure's other points are in the figure only.",
+            partial(figure_3, SCHOOL, SCHOOL_WORDS),
+            printed=school_numbers(),
+            read="At epsilon 6 from the README of the authors' code; at 3 and 1.5 from runs of the authors' "
+            "setting (5 seeds, the best strength of 0.3 to 10). The paper has them in the figure only.",
             up="pooled test MSE",
         ),
         Item(
@@ -216,11 +214,41 @@ def items() -> list[Item]:
                     Claim("some way of tuning ends above an end of the private curve", outweighed),
                 ),
                 partial(figure_7, tau),
+                printed=ends(letter),
+                read="In the figure only; these are the ends of the private curve in the setting of the authors' "
+                "plotting script, worked out with exact Renyi accounting.",
                 across="strength",
+                log_up=True,
                 up="mean squared error",
             )
         )
     return found
+
+
+SCHOOL_NUMBERS = {
+    FEDAVG: ((1.5, 0.02579), (3.0, 0.02565), (6.0, 0.02564)),
+    LOCAL: ((1.5, 0.0648), (3.0, 0.0335), (6.0, 0.02628)),
+    MEAN: ((1.5, 0.0277), (3.0, 0.0255), (6.0, 0.02394)),
+}
+
+
+def school_numbers() -> tuple[Printed, ...]:
+    """What the authors' code gives; a mean of 5 seeds moves by 0.0002 with the noise alone, and 5 % where it rules."""
+    return tuple(
+        Printed(name, value, name, epsilon, max(0.0004, 0.05 * value) if value > 0.03 else 0.0004)
+        for name, rows in SCHOOL_NUMBERS.items()
+        for epsilon, value in rows
+    )
+
+
+ENDS = {"a": (0.00610, 0.00116), "b": (0.00610, 0.00639), "c": (0.00610, 0.0383)}
+
+
+def ends(letter: str) -> tuple[Printed, ...]:
+    """Errors of training alone and of averaging."""
+    local, averaged = ENDS[letter]
+    rows = (("private, local", local, 1e-3), ("private, FedAvg", averaged, 1e4))
+    return tuple(Printed(what, value, "private", x, 0.01 * value) for what, value, x in rows)
 
 
 def _best(curves: Curves, name: str) -> float:

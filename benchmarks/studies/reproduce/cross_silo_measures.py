@@ -7,17 +7,16 @@ GLEAM's panel runs on a stand-in. Budgets are those of the paper where its text 
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.studies.reproduce.comparison import Comparison, Method, by_strength, compare, point
-from benchmarks.studies.reproduce.records import Curves, Measured, Size, means
+from benchmarks.studies.reproduce.comparison import Compared, Comparison, Method, by_strength, compare
+from benchmarks.studies.reproduce.full_data import cut
+from benchmarks.studies.reproduce.records import Curves, ElsewhereError, Measured, Size, means
 from benchmarks.studies.reproduce.stand_ins import like_gleam
 from kinfolk.data.federation import Federation
 from kinfolk.data.sets.catalogue import BUILT_IN
@@ -47,23 +46,24 @@ def methods(rounds: int, strengths: tuple[float, ...], clusters: int = 0) -> dic
     }
     if clusters:
         choosing = {"choosing_rounds": max(2, rounds // 10), "clusters": clusters}
-        found |= {IFCA: Method("ifca", choosing), WARM: Method("ifca", {**choosing, "strength": 1.0})}
+        found |= {IFCA: Method("ifca", choosing), WARM: Method("ifca", choosing, strengths)}
     return found
 
 
-STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0)
+STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 SCHOOL = Comparison(
     data=lambda seed: school(scaling="as_published", seed=seed),
-    methods={**methods(201, (0.3, 1.0, 3.0)), DITTO: Method("ditto", {}, (1.0,)), MOCHA: Method("mocha", {}, (0.3,))},
-    epsilons=(1.5, 6.0),
+    methods={**methods(201, STRENGTHS[1:]), MOCHA: Method("mocha", {}, (0.1, 0.3, 1.0))},
+    epsilons=(1.5, 3.0, 6.0),
     level="example",
     rounds=201,
     step_size=0.01,
     weights="size",
+    seeds=5,
 )
 VEHICLE = Comparison(
     data=lambda seed: vehicle(seed=seed),
-    methods=methods(30, (0.3, 1.0, 3.0, 10.0)),
+    methods=methods(30, (*STRENGTHS, 100.0)),
     epsilons=(0.5, 2.0, 8.0, math.inf),
     model=ModelChoice("logistic"),
     level="example",
@@ -71,26 +71,26 @@ VEHICLE = Comparison(
     rounds=30,
     batch=64,
     step_size=0.1,
-    seeds=3,
+    seeds=5,
 )
 GLEAM = replace(
     VEHICLE, data=like_gleam, epsilons=(0.5, 1.5, 4.0, math.inf), rounds=15, methods=methods(15, (1.0, 10.0)), seeds=2
 )
 MNIST = Comparison(
-    data=lambda seed: rotated_mnist(silos=8, train_rows=150, test_rows=200, seed=seed),
-    methods={n: m for n, m in methods(15, (1.0,), clusters=4).items() if n not in (TUNE, DITTO)},
-    epsilons=(8.0,),
+    data=lambda seed: rotated_mnist(silos=12, train_rows=1000, test_rows=200, seed=seed),
+    methods={n: m for n, m in methods(30, (0.1, 1.0, 10.0), clusters=4).items() if n not in (TUNE, DITTO)},
+    epsilons=(4.0,),
     model=ModelChoice("softmax"),
     level="example",
-    delta=1e-4,
-    rounds=15,
-    batch=50,
-    seeds=2,
+    delta=1e-5,
+    rounds=30,
+    batch=100,
+    seeds=3,
     options={"choice_epsilon": 0.03, "choice_score": "error"},
 )
 CIFAR = Comparison(
     data=lambda seed: few_cifar(seed),
-    methods={name: method for name, method in methods(10, (1.0, 10.0)).items() if name in (LOCAL, FEDAVG, MEAN)},
+    methods={n: m for n, m in methods(10, (0.01, 0.1, 1.0, 10.0)).items() if n in (LOCAL, FEDAVG, MEAN)},
     epsilons=(8.0, math.inf),
     model=ModelChoice("cnn", (8, 16)),
     level="example",
@@ -103,12 +103,7 @@ CIFAR = Comparison(
 
 def few_cifar(seed: int) -> Federation:
     """Six silos of five classes, 150 images for training in each."""
-    whole = cifar10(silos=6, classes=5)
-    cut = [
-        replace(part, x=part.x[:, :n], y=part.y[:, :n], sizes=np.minimum(part.sizes, n))
-        for part, n in ((whole.train, 150), (whole.test, 200))
-    ]
-    return replace(whole, train=cut[0], test=cut[1])
+    return cut(cifar10(silos=6, classes=5), 150, 200)
 
 
 def small(setting: Comparison, size: Size) -> Comparison:
@@ -131,23 +126,37 @@ def _seeded(load: Any) -> Any:
 
 
 def budget(setting: Comparison) -> str:
-    return f"example level, delta {setting.delta:g}, {setting.rounds} rounds of one epoch, batches of {setting.batch}"
+    about = f"example level, delta {setting.delta:g}, clip {setting.clip:g}, step {setting.step_size:g}"
+    return f"{about}, {setting.rounds} rounds of one epoch, batches of {setting.batch}"
+
+
+def measured(found: Compared, words: str, setting: Comparison, *, stand_in: bool = False, note: str = "") -> Measured:
+    """What comparing gave, with its setting in words."""
+    return Measured(found.curves, words, setting.seeds, budget(setting), stand_in, note, strengths=found.strengths)
+
+
+SCHOOL_FULL = replace(
+    SCHOOL,
+    methods={**methods(201, (*STRENGTHS, 100.0)), MOCHA: Method("mocha", {}, (0.03, 0.1, 0.3, 1.0))},
+    epsilons=(1.0, 1.5, 3.0, 6.0, 12.0),
+)
+SCHOOL_WORDS = "School: 139 schools, features standardised by each school (as published)"
 
 
 def figure_3(setting: Comparison, words: str, size: Size, *, stand_in: bool = False) -> Measured:
     if size == "full" and setting is SCHOOL:
-        every = {**methods(201, STRENGTHS), MOCHA: Method("mocha", {}, (0.1, 0.3, 1.0))}
-        setting = replace(setting, methods=every, epsilons=(1.0, 1.5, 3.0, 6.0, 12.0), seeds=5)
+        setting = SCHOOL_FULL
     setting = small(setting, "cell" if stand_in and size == "quick" else size)
-    note = FEW if words == PART else ""
-    return Measured(compare(setting), words, setting.seeds, budget(setting), stand_in, note)
+    return measured(compare(setting), words, setting, stand_in=stand_in, note=FEW if words == PART else "")
 
 
 def cifar(size: Size) -> Measured:
     """CIFAR-10 where its file is; else MNIST's pictures stand in."""
     if kept(SOURCE) is None:
-        made = small(replace(MNIST, methods=CIFAR.methods, epsilons=(8.0,)), size)
-        return Measured(compare(made), "rotated MNIST as a stand-in for CIFAR-10", made.seeds, budget(made), True)
+        made = small(replace(MNIST, methods=CIFAR.methods), size)
+        return measured(compare(made), "rotated MNIST as a stand-in for CIFAR-10", made, stand_in=True)
+    if size == "full":
+        raise ElsewhereError("cifar10")
     words = "CIFAR-10: 6 silos of 5 classes, 150 images for training in each, a small CNN"
     return figure_3(CIFAR, words, size)
 
@@ -164,7 +173,7 @@ def figure_2(size: Size) -> Measured:
     setting = replace(VEHICLE, methods=chosen)
     if size == "cell":
         setting = replace(setting, epsilons=(2.0,), rounds=4, seeds=1)
-    return Measured(compare(setting), PART, setting.seeds, budget(setting), note=FEW)
+    return measured(compare(setting), PART, setting, note=FEW)
 
 
 def figure_4(size: Size) -> Measured:
@@ -191,7 +200,7 @@ def figure_4(size: Size) -> Measured:
 
 def figure_5(size: Size) -> Measured:
     """MR-MTL and Ditto over the strength, with and without privacy."""
-    strengths = (0.1, 1.0) if size == "cell" else (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+    strengths = (0.1, 1.0) if size == "cell" else (*STRENGTHS, 100.0)
     swept = {MEAN: Method("mean_regularized", {}, strengths), DITTO: Method("ditto", {}, strengths)}
     ends = {name: VEHICLE.methods[name] for name in (LOCAL, FEDAVG)}
     setting = replace(VEHICLE, methods=ends, epsilons=(2.0, math.inf))
@@ -204,44 +213,13 @@ MASKS = {"a": 0, "b": 49, "c": 98, "d": 147}
 """How many of the 196 patches are white: 0, 25, 50 and 75 %; the paper's text does not say."""
 
 
-MNIST_FULL = Path(__file__).parents[1] / "mnist" / "results" / "h200.json"
-"""What `mnist.run --run` wrote on an accelerator."""
-MNIST_NAMES = {
-    LOCAL: "local",
-    FEDAVG: "FedAvg",
-    DITTO: "Ditto, strength 1",
-    MEAN: "mean-regularised, strength 1",
-    IFCA: "IFCA",
-    WARM: "IFCA, then mean-regularised",
-}
-
-
-def figure_6_in_full(masks: int) -> Measured:
-    """From the mnist study's results on an accelerator."""
-    if not MNIST_FULL.exists():
-        raise SystemExit(
-            "the full setting is for an accelerator: python -m benchmarks.studies.mnist.run --masks 0 49 98 147 --pack "
-            f"FOLDER, --run FOLDER there, and its results.json as {MNIST_FULL}; or --quick"
-        )
-    found = json.loads(MNIST_FULL.read_text())
-    rows = {row["method"]: np.array(row["accuracy"]) for row in found["rows"] if row["masks"] == masks}
-    seconds = sum(row["run_seconds"] for row in found["rows"] if row["masks"] == masks)
-    return Measured(
-        {name: [point(1.0, rows[own])] for name, own in MNIST_NAMES.items()},
-        f"MNIST: 40 silos of 1500 images, 4 rotations, {masks} of 196 patches white",
-        3,
-        "example level, epsilon 1, delta 1e-7, 100 rounds of one epoch, batches of 100",
-        took=f"Measured by the mnist study on one {found['device']}: {seconds:.0f} s.",
-    )
-
-
 def figure_6(masks: int, size: Size) -> Measured:
     if size == "full":
-        return figure_6_in_full(masks)
-    data = partial(rotated_mnist, masks=masks, silos=8, train_rows=150, test_rows=200)
+        raise ElsewhereError("mnist")
+    data = partial(rotated_mnist, masks=masks, silos=12, train_rows=1000, test_rows=200)
     setting = small(replace(MNIST, data=_seeded(data)), size)
-    words = f"MNIST: 8 silos of 150 images, 4 rotations, {masks} of 196 patches white, a linear model"
-    return Measured(compare(setting), words, setting.seeds, budget(setting))
+    words = f"MNIST: 12 silos of 1000 images, 4 rotations, {masks} of 196 patches white, a linear model"
+    return measured(compare(setting), words, setting)
 
 
 TAUS = {"a": 0.03, "b": 0.08, "c": 0.2}
@@ -255,7 +233,7 @@ def figure_7(tau: float, size: Size) -> Measured:
     noises |= {f"private, tuned, {name}": noise_for(0.25, 1e-5, mean=10, shape=shape) for name, shape in shapes.items()}
     strengths = (0.0, *np.geomspace(0.01, 1000, 26).tolist(), math.inf)
     curves = {
-        name: [(min(s, 1e4), round(Problem(20, 200, 0.4, tau, noise).error(s), 8), 0.0) for s in strengths]
+        name: [(min(max(s, 1e-3), 1e4), round(Problem(20, 200, 0.4, tau, noise).error(s), 8), 0.0) for s in strengths]
         for name, noise in noises.items()
     }
     return Measured(curves, "none: closed forms", 1, "20 clients, 200 examples, sigma 0.4, epsilon 0.25, delta 1e-5")

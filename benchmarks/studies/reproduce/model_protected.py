@@ -11,6 +11,7 @@ from functools import partial
 from benchmarks.studies.reproduce.model_protected_measures import (
     ALONE,
     AVERAGED,
+    EPSILONS,
     ONE_SHOT,
     OURS,
     PUBLISHED,
@@ -39,6 +40,11 @@ TABLE_1 = {
 }
 
 
+def above(name: str, value: float) -> tuple[Printed, ...]:
+    """A bound that a caption states for every epsilon."""
+    return tuple(Printed(name, value, name, epsilon, 0.0, bound="above") for epsilon in EPSILONS)
+
+
 def items() -> list[Item]:
     """Every table and figure, in the paper's order."""
     drawing = Item("model-protected/figure-1", "the framework", "A drawing.")
@@ -55,6 +61,9 @@ def items() -> list[Item]:
             lambda c: min(means(c, f"{OURS}, accelerated")) < min(means(c, f"{OURS}, plain")),
         ),
         Claim("the best schedule does not fall over rounds", lambda c: best(c, f"{OURS}, accelerated") >= 0),
+    )
+    shared = lambda *places: tuple(  # noqa: E731
+        Printed("MTL, no privacy", 0.0140, SHARED, x, 0.0015, source="figure 4's caption") for x in places
     )
     return [
         drawing,
@@ -115,6 +124,8 @@ def items() -> list[Item]:
             "Acceleration helps, and budgets that grow a little over rounds are best. Without privacy nMSE 0.0140.",
             schedule,
             partial(figure_4, "power"),
+            printed=shared(0.0),
+            read="Of its caption; the other curves are in the figure only.",
             across="power",
             up="nMSE",
             log_across=False,
@@ -125,6 +136,8 @@ def items() -> list[Item]:
             "Acceleration helps, and budgets that grow over rounds are best.",
             schedule,
             partial(figure_4, "ratio"),
+            printed=shared(0.0),
+            read="Of its caption; the other curves are in the figure only.",
             across="-log Q",
             up="nMSE",
             log_across=False,
@@ -135,7 +148,8 @@ def items() -> list[Item]:
             "At epsilon 0.1 the noise is larger than the signal in every round.",
             (Claim("the noise is larger than the signal in every round", lambda c: min(means(c, PUBLISHED)) > 0),),
             figure_5,
-            read="Text: DP-MTRL 0.2670 (0.0075); the curve is in the figure only.",
+            printed=(Printed(RELATED, 0.2670, RELATED, 1.0, 0.05, spread=0.0075, source="text of section 4.4.2"),),
+            read="DP-MTRL's number is in the text; the curve is in the figure only.",
             across="round",
             up="log10 noise / signal",
             log_across=False,
@@ -155,9 +169,10 @@ def items() -> list[Item]:
                     ),
                 ),
                 partial(figure_6, pattern),
-                printed=(Printed("MTL, no privacy", 0.0140, SHARED, 10.0, 0.0015),) if letter == "a" else (),
-                read="Text: MTL without privacy 0.0140 (figure 4); DP-MTRL above 0.16, DP-AGGR above 0.78.",
+                printed=(*(shared(0.1, 1.0, 10.0) if letter == "a" else above(RELATED, 0.16)), *above(AVERAGED, 0.78)),
+                read="Of its caption and figure 4's; the other curves are in the figure only.",
                 up="nMSE",
+                log_up=True,
             )
             for letter, pattern in (("a", "low_rank"), ("b", "group_sparse"))
         ),
@@ -190,6 +205,8 @@ def items() -> list[Item]:
             "MP-MTL lies between single-task and non-private MTL.",
             (Claim("sharing does no harm", lambda c: never_below(c, ALONE, ONE_SHOT, 0.001)),),
             lsoa,
+            printed=(Printed("DP-AGGR (mean AUC)", 0.66, AVERAGED, 1.0, 0.0, bound="below"),),
+            read="Of its caption; the curves are in the figure only.",
             up="nMSE",
         ),
     ]

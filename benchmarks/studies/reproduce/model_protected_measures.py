@@ -17,8 +17,8 @@ import numpy as np
 
 from benchmarks.studies.covariance import methods
 from benchmarks.studies.covariance.data import RIDGE, delta_for, found_settings, iterative, school_rows, synthetic
-from benchmarks.studies.reproduce.comparison import point
 from benchmarks.studies.reproduce.records import Curves, Measured, Size, means
+from benchmarks.studies.reproduce.scores import point
 from kinfolk.accounting import group_privacy
 from kinfolk.theory import covariance_rates as rates
 from kinfolk.theory.covariance_noise import published_scale
@@ -137,7 +137,9 @@ def figure_4(kind: str, size: Size) -> Measured:
                 weights = turns**place if kind == "power" else np.exp(place * turns)
                 fit = methods.fit_iterative(base, found, epsilon, delta_for(320), RIDGE, weights)
                 curves[label].append(point(place, methods.errors(data, fit)))
-    curves[ALONE] = [point(place, methods.errors(data, methods.fit_alone(RIDGE))) for place in places]
+    for name, fit in references("low_rank").items():
+        values = methods.errors(data, fit)
+        curves[name] = [point(place, values) for place in places]
     return Measured(curves, DESIGN.format("models of rank 5"), count, "epsilon 0.1, 10 rounds")
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from benchmarks.studies.reproduce.records import PAPERS, Item, Measured, comparisons, verdict
-from kinfolk.report import line_chart
+from benchmarks.studies.reproduce.records import PAPERS, Item, Measured, Printed, comparisons, verdict
+from kinfolk.report import dot_chart, line_chart
 
 MOST_COLUMNS = 9
 
@@ -14,8 +15,9 @@ MOST_COLUMNS = 9
 def of_record(record: dict[str, Any]) -> Measured:
     """What a results file says was measured."""
     curves = {name: [(p[0], p[1], p[2]) for p in points] for name, points in record["curves"].items()}
-    rest = {key: record[key] for key in ("data", "seeds", "budget", "stand_in", "note", "took")}
-    return Measured(curves=curves, **rest)
+    rest = {key: record[key] for key in ("data", "seeds", "budget", "stand_in", "note", "took", "machine")}
+    strengths = {name: [(p[0], p[1], bool(p[2])) for p in rows] for name, rows in record["strengths"].items()}
+    return Measured(curves=curves, strengths=strengths, **rest)
 
 
 def sentence(item: Item, measured: Measured | None) -> str:
@@ -33,17 +35,37 @@ def sentence(item: Item, measured: Measured | None) -> str:
 
 
 def picture(item: Item, measured: Measured) -> str:
-    """The curves, ours; the paper's numbers as points where they are known."""
-    marks = {f"paper: {row.what}": (row.x, row.value) for row in item.printed} if len(item.printed) <= 4 else {}
-    positive = all(x > 0 for points in measured.curves.values() for x, _, _ in points)
-    return line_chart.lines(
-        f"{item.name}: {item.title}",
-        {name: [(x, mean) for x, mean, _ in points] for name, points in measured.curves.items()},
-        item.across,
-        item.up,
-        log_across=item.log_across and positive,
-        marks=marks,
-    )
+    """Our curves, and the paper's numbers beside them, dashed and hollow, where they are known."""
+    title, curves = f"{item.name}: {item.title}", measured.curves
+    places = {x for points in curves.values() for x, _, _ in points}
+    if len(places) == 1:
+        ours = {name: (points[0][1], points[0][2]) for name, points in curves.items()}
+        return dot_chart.dots(title, ours, item.up, {row.curve: row.value for row in item.printed})
+    axes = line_chart.Axes(item.across, item.log_across and min(places) > 0, item.log_up, item.names, "standard error")
+    if item.panels:
+        ours = {
+            part: {of_part(name, part): p for name, p in curves.items() if of_part(name, part)} for part in item.panels
+        }
+        own = {part: [row for row in item.printed if of_part(row.curve, part)] for part in item.panels}
+        beside = {part: theirs([replace(r, curve=of_part(r.curve, part)) for r in rows]) for part, rows in own.items()}
+        return line_chart.panels(title, ours, axes, beside)
+    return line_chart.chart(title, curves, item.up, axes, theirs(item.printed))
+
+
+def of_part(name: str, part: str) -> str:
+    """What a curve called `NAME: PART` is called in the panel of its part; empty: it is not in it."""
+    return name.removesuffix(f": {part}") if name.endswith(f": {part}") else ""
+
+
+def theirs(printed: Iterable[Printed]) -> list[line_chart.Others]:
+    """The paper's numbers, curve by curve; those that are only bounds say so."""
+    found: dict[tuple[str, str], list[Printed]] = {}
+    for row in printed:
+        found.setdefault((row.curve, f"{row.bound} {row.value:g}" if row.bound else ""), []).append(row)
+    return [
+        line_chart.Others(f"paper: {curve} {bound}".strip(), curve, [(row.x, row.value, row.spread) for row in rows])
+        for (curve, bound), rows in found.items()
+    ]
 
 
 def page(paper: str, items: Iterable[Item], records: Mapping[str, dict[str, Any]]) -> str:
@@ -63,7 +85,7 @@ def section(item: Item, record: dict[str, Any] | None) -> str:
     lines += [*claims(item, measured), item.read, "", *beside(item, measured), *table(item, measured)]
     lines += [
         f"Data: {measured.data}. Seeds or repetitions: {measured.seeds}. Setting: {measured.budget}.",
-        f"{measured.took or took(record)} {measured.note}".rstrip(),
+        f"{took(record)} {measured.note}".rstrip(),
         f"Again: `kinfolk reproduce {item.name}`.",
         "",
     ]
@@ -71,7 +93,20 @@ def section(item: Item, record: dict[str, Any] | None) -> str:
 
 
 def took(record: dict[str, Any]) -> str:
-    return f"{record['seconds']:.0f} CPU seconds ({record['size']}, {record['device']})."
+    """Which run the page shows, and how long it and the quick one took."""
+    spent = f"{record['seconds']:.0f} CPU seconds on {record['device']}"
+    if record["size"] == "quick":
+        return f"A quick run, not the paper's setting: {spent}."
+    quick = record["quick_seconds"]
+    also = "" if quick is None else f" The quick run takes {quick:.0f} CPU seconds."
+    return f"{record['took'] or f'The full run: {spent}.'}{also}"
+
+
+def ran(record: dict[str, Any] | None) -> str:
+    """Which run the index speaks of."""
+    if record is None:
+        return ""
+    return "quick, a stand-in" if record["stand_in"] else f"{record['size']}, {record['machine'] or record['device']}"
 
 
 def claims(item: Item, measured: Measured) -> list[str]:
@@ -84,26 +119,39 @@ def claims(item: Item, measured: Measured) -> list[str]:
 def beside(item: Item, measured: Measured) -> list[str]:
     """The paper's numbers beside ours."""
     rows = comparisons(item, measured.curves)
-    if not rows or measured.stand_in:
+    if not rows:
         return []
     lines = ["| | at | paper | here (standard error) | tolerance | within |", "|---|---|---|---|---|---|"]
-    for printed, mean, error, near in rows:
-        cells = (printed.what, f"{printed.x:g}", f"{printed.value:g}", f"{mean:.4g} ({error:.2g})")
-        lines.append(f"| {' | '.join(cells)} | {printed.tolerance:g} | {'yes' if near else 'no'} |")
+    for row in rows:
+        printed = row.printed
+        said = f"{printed.words} ({printed.source})" if printed.source else printed.words
+        ours = "not measured" if row.mean is None else f"{row.mean:.4g} ({row.error:.2g})"
+        ours = "a stand-in: not compared" if measured.stand_in else ours
+        within = "" if measured.stand_in or row.mean is None else "yes" if row.agrees else "no"
+        cells = (printed.what, place(item, printed.x), said, ours, f"{printed.tolerance:g}", within)
+        lines.append(f"| {' | '.join(cells)} |")
     return [*lines, ""]
 
 
+def place(item: Item, x: float) -> str:
+    """What stands at a place across: a number, or words for it."""
+    return item.names.get(x, f"{x:.4g}")
+
+
 def table(item: Item, measured: Measured) -> list[str]:
-    """All curves: means, and standard errors where there are several seeds."""
+    """All curves: means, and standard errors where there are several seeds; and the strengths that were best."""
     places = sorted({x for points in measured.curves.values() for x, _, _ in points})
     if len(places) > MOST_COLUMNS:
-        step = len(places) / MOST_COLUMNS
-        places = [places[int(n * step)] for n in range(MOST_COLUMNS)]
-    lines = [f"| {item.up} at {item.across} | " + " | ".join(f"{x:.4g}" for x in places) + " |"]
-    lines.append("|---|" + "---|" * len(places))
+        step = (len(places) - 1) / (MOST_COLUMNS - 1)
+        places = [places[round(n * step)] for n in range(MOST_COLUMNS)]
+    head = " | ".join(place(item, x) for x in places)
+    lines = [f"| {item.up} at {item.across} | {head} |", "|---|" + "---|" * len(places)]
     for name, points in measured.curves.items():
         found = {x: f"{mean:.4g}" + (f" ({error:.1g})" if error else "") for x, mean, error in points}
         lines.append(f"| {name} | " + " | ".join(found.get(x, "") for x in places) + " |")
+    for name, rows in measured.strengths.items():
+        best = {x: f"{strength:g}" + ("" if inside else " (edge)") for x, strength, inside in rows}
+        lines.append(f"| best strength, {name} | " + " | ".join(best.get(x, "") for x in places) + " |")
     return [*lines, ""]
 
 
@@ -113,20 +161,29 @@ INDEX = """# Every table and figure of the papers
 a checkout of the repository. A verdict follows from what was measured: *holds* (the paper's statements, and its printed
 numbers within the tolerance), *holds in shape* (its statements, where numbers cannot be read from the text or come from
 other samples), *does not hold*, or *cannot be had here* (the data: a made stand-in runs the code, and says nothing).
-Where epsilon is 100, that is training without privacy. Strengths are the best of a grid on test data, as in the papers.
+Where there is no number, the paper's curve is in its figure only, and none was guessed. Strengths are the best of a
+grid on test data, as in the papers.
+
+A *full* run is the paper's setting, or as near as data allow; a *quick* one is small, so a verdict on it is about that
+small setting. `kinfolk reproduce --all --quick` takes {seconds:.0f} CPU seconds in all (the column `quick`), under half
+an hour on two cores.
+Full runs of FEMNIST, MNIST, CIFAR-10 and School are for an accelerator: [how](full-runs.md).
 """
 
 
 def index(items: list[Item], records: dict[str, dict[str, Any]]) -> str:
-    """The index page: item, verdict, one sentence."""
-    lines = [INDEX]
+    """The index page: item, which run, verdict, one sentence."""
+    spent = {name: record["quick_seconds"] for name, record in records.items() if record["quick_seconds"] is not None}
+    lines = [INDEX.format(seconds=sum(spent.values()))]
     for paper, words in PAPERS.items():
-        lines += [f"## {words}", "", "| | what | verdict | |", "|---|---|---|---|"]
+        lines += [f"## {words}", "", "| | what | run | quick, CPU s | verdict | |", "|---|---|---|---|---|---|"]
         for item in items:
             if item.paper == paper:
                 record = records.get(item.name)
                 measured = None if record is None else of_record(record)
-                link = f"[{item.anchor}]({paper}.md#{item.anchor})"
-                lines.append(f"| {link} | {item.title} | {verdict(item, measured)} | {sentence(item, measured)} |")
+                quick = f"{spent[item.name]:.0f}" if item.name in spent else ""
+                cells = (f"[{item.anchor}]({paper}.md#{item.anchor})", item.title, ran(record), quick)
+                rest = (verdict(item, measured), sentence(item, measured))
+                lines.append(f"| {' | '.join((*cells, *rest))} |")
         lines.append("")
     return "\n".join(lines)

@@ -7,6 +7,7 @@ run on stand-ins. What the accelerator measured for FEMNIST is read from the fem
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -15,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.studies.reproduce.comparison import NO_PRIVACY, Comparison, Method, compare, over_rounds, point
-from benchmarks.studies.reproduce.records import Curves, Measured, Printed, Size
+from benchmarks.studies.femnist import run as femnist_study
+from benchmarks.studies.reproduce.comparison import NO_PRIVACY, Comparison, Method, compare, over_rounds
+from benchmarks.studies.reproduce.records import Curves, Measured, Printed, Size, Strengths
+from benchmarks.studies.reproduce.scores import point
 from benchmarks.studies.reproduce.stand_ins import like_celeba, like_stackoverflow
 from kinfolk.data.sets.femnist import femnist
 from kinfolk.training.experiment import ModelChoice
@@ -24,6 +27,8 @@ from kinfolk.training.experiment import ModelChoice
 FULL_FEMNIST = Path(__file__).parents[1] / "femnist" / "results" / "h200.json"
 GLOBAL, PERSONAL, PLAIN, PROX = "global (FedAvg)", "PMTL (mean-regularised)", "MTL, plain privacy", "global (FedProx)"
 EPSILONS = {"0.1": 0.1, "0.8": 0.8, "2": 2.0, "8": 8.0, "none": NO_PRIVACY}
+FIRST_GRID = (1.0, 10.0, 100.0)
+"""Strengths that the femnist study chose from before it wrote them down."""
 OBJECTIVES = ("vanilla", "mean", "symmetric_kl", "ewc")
 
 FEMNIST = Comparison(
@@ -46,7 +51,7 @@ WORDS = {
     "StackOverflow": (STACKOVERFLOW, "a stand-in for StackOverflow: 40 users, 1000 words, 20 tags", True),
     "CelebA": (CELEBA, "a stand-in for CelebA: 40 clients, pictures of 12 x 12", True),
 }
-BOTH = {GLOBAL: Method("fedavg"), PERSONAL: Method("mean_regularized", {}, (1.0, 10.0, 100.0))}
+BOTH = {GLOBAL: Method("fedavg"), PERSONAL: Method("mean_regularized", {}, (1.0, 10.0, 100.0, 1e3, 1e4))}
 
 
 def sized(setting: Comparison, size: Size, stand_in: bool) -> Comparison:
@@ -67,36 +72,51 @@ def panel(what: str, methods: dict[str, Method], size: Size, epsilons: tuple[flo
     budget = (
         f"client level, delta {setting.delta:g}, {setting.rounds} rounds, {setting.cohort:g} clients expected in each"
     )
-    return Measured(compare(setting), words, setting.seeds, budget, stand_in)
+    found = compare(setting)
+    return Measured(found.curves, words, setting.seeds, budget, stand_in, strengths=found.strengths)
 
 
 @cache
-def accelerator() -> list[dict[str, Any]]:
-    """What was measured for FEMNIST in full."""
-    return json.loads(FULL_FEMNIST.read_text())["rows"]
+def study_rows(size: Size) -> dict[str, Any]:
+    """What the femnist study measured: on an accelerator, or its quick version, run now."""
+    if size == "full":
+        return json.loads(FULL_FEMNIST.read_text())
+    with tempfile.TemporaryDirectory() as folder:
+        return femnist_study.quick(Path(folder), select=False)
 
 
-def on_accelerator(curves: Curves, note: str = "") -> Measured:
+def of_study(size: Size, curves: Curves, note: str = "", strengths: Strengths | None = None) -> Measured:
     """Curves of the femnist study, with what is known of its runs."""
-    seconds = sum(row["seconds"] for row in accelerator() if row["part"] == "figure")
+    found = study_rows(size)
+    setting, spent = found["setting"], [row["seconds"] for row in found["rows"] if row["part"] == "figure"]
+    many = len(setting["rounds"]) > 1
+    rounds = "rounds chosen for every epsilon on training images" if many else f"{setting['rounds'][0]} rounds"
     return Measured(
         curves,
-        "FEMNIST of LEAF: 294 writers, at most 50 images each, cnn_paper",
-        3,
-        "client level, delta 1e-3, rounds chosen for every epsilon on training images, 100 writers expected in each",
+        f"FEMNIST of LEAF: {setting['writers'] or 294} writers, at most {setting['most_images']} images each, "
+        + ("cnn_paper" if size == "full" else "a small CNN"),
+        setting["seeds"],
+        f"client level, delta 1e-3, {rounds}, {setting['cohort']} writers expected in each",
         note=note,
-        took=f"Measured by the femnist study on one H200: {seconds:.0f} s of training for all its curves.",
+        took=f"Measured by the femnist study on one {found['device']}: {sum(spent):.0f} s of training for all curves.",
+        machine=found["device"] if size == "full" else "",
+        strengths=strengths or {},
     )
 
 
-def full(wanted: dict[str, str]) -> Measured:
-    """Curves of the femnist study by our names, from what the accelerator measured."""
-    curves = {}
+def curves_of(size: Size, wanted: dict[str, str]) -> Measured:
+    """Curves of the femnist study by our names, with the strengths that it chose."""
+    curves, strengths, every = {}, {}, study_rows(size)["rows"]
+    chosen = next((row for row in every if row["part"] == "chosen"), None)
     for name, method in wanted.items():
-        rows = [row for row in accelerator() if row["part"] == "figure" and row["method"] == method]
+        rows = [row for row in every if row["part"] == "figure" and row["method"] == method]
         found = {row["epsilon"]: np.array([seed["mean"] for seed in row["by_seed"]]) for row in rows}
         curves[name] = sorted(point(EPSILONS[epsilon], values) for epsilon, values in found.items())
-    return on_accelerator(curves)
+        if method == "personal" and chosen:
+            grid = chosen.get("grid", FIRST_GRID)
+            picked = sorted((EPSILONS[row["epsilon"]], row["strength"]) for row in rows)
+            strengths[name] = [(x, strength, grid[0] < strength < grid[-1]) for x, strength in picked]
+    return of_study(size, curves, strengths=strengths)
 
 
 def figure_1(size: Size) -> Measured:
@@ -105,8 +125,10 @@ def figure_1(size: Size) -> Measured:
 
 
 def against_global(what: str, methods: dict[str, Method], size: Size) -> Measured:
-    if what == "FEMNIST" and size == "full":
-        return full({GLOBAL: "global", PERSONAL: "personal"} | ({PROX: "FedProx"} if PROX in methods else {}))
+    if what == "FEMNIST" and size != "cell":
+        return curves_of(
+            size, {GLOBAL: "global", PERSONAL: "personal"} | ({PROX: "FedProx"} if PROX in methods else {})
+        )
     return panel(what, methods, size)
 
 
@@ -133,33 +155,50 @@ def fine_tuned(size: Size) -> Measured:
     """Table 1: from the personal and from the global model, with four objectives."""
     if size == "cell":
         return replace(panel("FEMNIST", BOTH, "cell"), note="The cell trains, and fine-tunes nothing.")
-    rows = [row for row in accelerator() if row["part"] == "tune" and row["start"] in ("global", "personal")]
+    rows = [row for row in study_rows(size)["rows"] if row["part"] == "tune"]
     curves = {}
     for start in ("personal", "global"):
         for objective in OBJECTIVES:
             own = [row for row in rows if (row["start"], row["objective"]) == (start, objective)]
             found = {e: np.array([row["mean"] for row in own if row["epsilon"] == e]) for e in EPSILONS}
-            curves[f"{start}, {objective}"] = [point(EPSILONS[e], found[e]) for e in EPSILONS if len(found[e])]
-    private = len(OBJECTIVES) * (len(EPSILONS) - 1)
-    note = f"Fine-tuning from the personal model is better in {ahead(curves)} of {private} cells with privacy."
-    return on_accelerator(curves, note)
+            curves[f"{start}: {objective}"] = [point(EPSILONS[e], found[e]) for e in EPSILONS if len(found[e])]
+    private = sum(x < NO_PRIVACY for name in curves if name.startswith("personal") for x, _, _ in curves[name])
+    note = (
+        f"Personal plus fine-tuning does not beat global plus fine-tuning in {private - ahead(curves)} of {private} "
+        "cells with privacy."
+    )
+    return of_study(size, curves, note)
 
 
 TABLE_1 = {
-    "vanilla": ((0.645, 0.606), (0.640, 0.648), (0.677, 0.653), (0.832, 0.812)),
-    "mean": ((0.608, 0.581), (0.605, 0.574), (0.656, 0.633), (0.826, 0.839)),
-    "symmetric_kl": ((0.486, 0.348), (0.584, 0.481), (0.662, 0.565), (0.839, 0.829)),
-    "ewc": ((0.663, 0.556), (0.595, 0.607), (0.681, 0.666), (0.837, 0.823)),
+    "vanilla": "645 13 606 17  640 16 648 17  677 8 653 10  832 5 812 9",
+    "mean": "608 11 581 11  605 8 574 6  656 9 633 3  826 11 839 6",
+    "symmetric_kl": "486 12 348 5  584 12 481 16  662 16 565 19  839 6 829 15",
+    "ewc": "663 2 556 1  595 4 607 7  681 2 666 1  837 1 823 5",
 }
+"""In thousandths: from MTL and its deviation, from global and its deviation, at epsilon 0.1, 0.8, 2 and without."""
+TABLE_3 = {
+    "StackOverflow": (0.318, (0.305, 0.323, 0.324), ()),
+    "FEMNIST": (0.618, (0.371, 0.498, 0.621), (0.663, 0.640, 0.681)),
+    "CelebA": (0.694, (0.633, 0.641, 0.667), (0.801, 0.817, 0.818)),
+}
+"""Alone; PMTL at epsilon 0.1, 0.8 and 2; with the best fine-tuning."""
 
 
 def table_1_numbers() -> tuple[Printed, ...]:
+    cells = {name: np.array([int(n) / 1000 for n in row.split()]).reshape(4, 2, 2) for name, row in TABLE_1.items()}
     return tuple(
-        Printed(f"{start}, {objective}", pair[side], f"{start}, {objective}", epsilon, 0.03)
-        for objective, pairs in TABLE_1.items()
-        for pair, epsilon in zip(pairs, (0.1, 0.8, 2.0, NO_PRIVACY), strict=True)
+        Printed(f"{start}: {name}", own[k, side, 0], f"{start}: {name}", epsilon, 0.03, spread=own[k, side, 1])
+        for name, own in cells.items()
+        for k, epsilon in enumerate((0.1, 0.8, 2.0, NO_PRIVACY))
         for side, start in enumerate(("personal", "global"))
     )
+
+
+def pmtl_numbers(what: str) -> tuple[Printed, ...]:
+    """What table 3 says of the curve of PMTL."""
+    values = zip(TABLE_3[what][1], (0.1, 0.8, 2.0), strict=True)
+    return tuple(Printed(PERSONAL, value, PERSONAL, epsilon, 0.03, source="table 3") for value, epsilon in values)
 
 
 def ahead(curves: Curves) -> int:
@@ -167,7 +206,7 @@ def ahead(curves: Curves) -> int:
     return sum(
         a > b
         for objective in OBJECTIVES
-        for (x, a, _), (_, b, _) in zip(curves[f"personal, {objective}"], curves[f"global, {objective}"], strict=True)
+        for (x, a, _), (_, b, _) in zip(curves[f"personal: {objective}"], curves[f"global: {objective}"], strict=True)
         if x < NO_PRIVACY
     )
 
@@ -178,10 +217,10 @@ LOCAL, TUNED = "local", "PMTL, best fine-tuning"
 def table_3(size: Size) -> Measured:
     if size == "cell":
         return panel("FEMNIST", {LOCAL: Method("local"), PERSONAL: BOTH[PERSONAL]}, "cell")
-    found, tuned = full({PERSONAL: "personal", LOCAL: "local"}), fine_tuned(size).curves
+    found, tuned = curves_of(size, {PERSONAL: "personal", LOCAL: "local"}), fine_tuned(size).curves
     best = [
-        max((tuned[f"personal, {objective}"][n] for objective in OBJECTIVES), key=lambda p: p[1])
-        for n in range(len(tuned["personal, vanilla"]))
+        max((tuned[f"personal: {objective}"][n] for objective in OBJECTIVES), key=lambda p: p[1])
+        for n in range(len(tuned["personal: vanilla"]))
     ]
     alone = found.curves[LOCAL][0]
     flat = [(x, *alone[1:]) for x, _, _ in found.curves[PERSONAL]]

@@ -23,10 +23,11 @@ import jax
 
 from benchmarks.studies.reproduce import cross_silo, model_protected, pmtl
 from benchmarks.studies.reproduce.page import index, of_record, page, picture, sentence
-from benchmarks.studies.reproduce.records import PAPERS, Item, Size, verdict
+from benchmarks.studies.reproduce.records import PAPERS, ElsewhereError, Item, Size, verdict
 from kinfolk.training.pieces import Each, Result, each
 
 RESULTS = Path(__file__).parent / "results"
+FULL_RUNS = "benchmarks.studies.reproduce.full_runs"
 PAGES = Path(__file__).parents[3] / "docs" / "results" / "papers"
 
 
@@ -50,9 +51,23 @@ def measure(item: Item, size: Size) -> dict[str, Any]:
 
 
 def stored() -> dict[str, dict[str, Any]]:
-    """What was measured before, by item."""
-    found = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
-    return {record["item"]: record for record in found}
+    """What was measured before, by item: in full where that was done, else quickly; and how long the quick run took."""
+    quick, full = (
+        {r["item"]: r for r in (json.loads(path.read_text()) for path in sorted((RESULTS / size).glob("*.json")))}
+        for size in ("quick", "full")
+    )
+    spent = {name: record["seconds"] for name, record in quick.items()}
+    return {name: {**record, "quick_seconds": spent.get(name)} for name, record in {**quick, **full}.items()}
+
+
+def keep(record: dict[str, Any]) -> None:
+    """Writes down what was measured, beside what other sizes gave; a stand-in never takes the place of data."""
+    path = RESULTS / record["size"] / f"{record['item'].replace('/', '-')}.json"
+    if record["stand_in"] and path.exists() and not json.loads(path.read_text())["stand_in"]:
+        print(f"  kept what was measured before: {record['data']} is not the paper's data")
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def write_pages(known: dict[str, Item]) -> None:
@@ -74,11 +89,14 @@ def listing(known: dict[str, Item]) -> list[tuple[str, str, str]]:
 
 
 def measured(size: Size, name: str) -> Result:
-    """The record of one item.
+    """The record of one item, or where else it is run.
 
     `size`: how much of it is run. `name`: as listed.
     """
-    return Result(measure(items()[name], size))
+    try:
+        return Result(measure(items()[name], size))
+    except ElsewhereError as study:
+        return Result({"elsewhere": str(study)})
 
 
 def main(arguments: list[str] | None = None, in_pieces: Each = each) -> None:
@@ -105,12 +123,16 @@ def main(arguments: list[str] | None = None, in_pieces: Each = each) -> None:
     def tell(name: str, outcome: Result | Exception) -> None:
         if isinstance(outcome, Exception):
             return
-        record, found = outcome.values, of_record(outcome.values)
+        record = outcome.values
+        if "elsewhere" in record:
+            study = record["elsewhere"]
+            print(f"{name}: in full on an accelerator, by `python -m {FULL_RUNS} {study} FOLDER`; or --quick")
+            return
+        found = of_record(record)
         told = "ran" if args.cell else f"{verdict(known[name], found)}. {sentence(known[name], found)}"
         print(f"{name} ({record['seconds']:.0f} CPU s): {told}", flush=True)
         if not args.cell:
-            RESULTS.mkdir(exist_ok=True)
-            (RESULTS / f"{name.replace('/', '-')}.json").write_text(json.dumps(record, indent=1) + "\n")
+            keep(record)
 
     in_pieces(measured, size, {item.name: item.name for item in runs}, told=tell)
     if args.pages or (runs and not args.cell):

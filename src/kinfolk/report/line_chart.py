@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
 
 from kinfolk import svg
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 380, 62, 260, 44, 48
+ROW = 18
+"""Between two lines of the key."""
+PANEL = 210
+"""Height of a chart among others."""
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888", "#222222", "#ee7733", "#009988")
 """Tell apart with any kind of colour vision; lines are also marked by shape."""
 SHAPES = (
@@ -21,6 +26,34 @@ SIDE = 3
 """How far whiskers of different lines stand apart, so that none hides another."""
 Points = Sequence[tuple[float, ...]]
 """Pairs (across, up); a third number is how far a whisker reaches up and down."""
+
+
+@dataclass(frozen=True)
+class Others:
+    """Values from elsewhere, drawn dashed and open beside a line of ours, in its colour."""
+
+    name: str
+    like: str
+    """The line of ours; one that is not there gives these a colour of their own."""
+    points: Points
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What both axes say."""
+
+    across: str
+    log_across: bool = False
+    log_up: bool = False
+    names: Mapping[float, str] = field(default_factory=dict)
+    """Words instead of numbers at places across."""
+    spread: str = "standard deviation"
+    """What whiskers show."""
+
+    def shows(self, point: tuple[float, ...]) -> bool:
+        """Whether a point can be drawn."""
+        x, y = point[:2]
+        return math.isfinite(x) and math.isfinite(y) and (x > 0 or not self.log_across) and (y > 0 or not self.log_up)
 
 
 def lines(
@@ -37,47 +70,123 @@ def lines(
 
     Points that are not finite, or not positive on a logarithmic axis, are left out.
     """
+    return chart(title, series, up, Axes(across, log_across, log_up), marks=marks)
 
-    def shown(point: tuple[float, ...]) -> bool:
-        x, y = point[:2]
-        return math.isfinite(x) and math.isfinite(y) and (x > 0 or not log_across) and (y > 0 or not log_up)
 
-    kept = {name: [point for point in points if shown(point)] for name, points in series.items()}
-    everything = [point for points in kept.values() for point in points] + list((marks or {}).values()) or [(1.0, 1.0)]
-    whiskers = not log_up and any(point[2:] and point[2] > 0 for point in everything)
+def chart(
+    title: str,
+    series: Mapping[str, Points],
+    up: str,
+    axes: Axes,
+    beside: Sequence[Others] = (),
+    marks: Mapping[str, tuple[float, float]] | None = None,
+) -> str:
+    """As `lines`, with values from elsewhere beside ours."""
+    parts, height = _chart(series, up, axes, beside, marks or {}, HEIGHT)
+    return svg.drawing(title, WIDTH, height, parts)
+
+
+def panels(
+    title: str,
+    charts: Mapping[str, Mapping[str, Points]],
+    axes: Axes,
+    beside: Mapping[str, Sequence[Others]] | None = None,
+) -> str:
+    """Charts one below the other, by what each shows."""
+    parts, height = [], 0.0
+    for up, series in charts.items():
+        own, tall = _chart(series, up, axes, (beside or {}).get(up, ()), {}, PANEL)
+        parts.append(svg.tag("g", "\n".join(own), transform=f"translate(0 {height:.0f})"))
+        height += tall - TOP / 2  # only the first has the title above it
+    return svg.drawing(title, WIDTH, height + TOP / 2, parts)
+
+
+def _chart(
+    series: Mapping[str, Points],
+    up: str,
+    axes: Axes,
+    beside: Sequence[Others],
+    marks: Mapping[str, tuple[float, float]],
+    height: float,
+) -> tuple[list[str], float]:
+    """The parts of one chart, and how tall it came out."""
+    kept = {name: [point for point in points if axes.shows(point)] for name, points in series.items()}
+    others = [Others(o.name, o.like, [p for p in o.points if axes.shows(p)]) for o in beside]
+    everything = [p for points in (*kept.values(), *(o.points for o in others), marks.values()) for p in points]
+    everything = everything or [(1.0, 1.0)]
+    whiskers = not axes.log_up and any(point[2:] and point[2] > 0 for point in everything)
     wide, high = [point[0] for point in everything], [y for point in everything for y in _reach(point, whiskers)]
-    end, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
-    place_x, place_y = _axis(wide, LEFT, end, log_across), _axis(high, bottom, TOP, log_up)
+    end, bottom = WIDTH - RIGHT, height - BOTTOM
+    place = _axis(wide, LEFT, end, axes.log_across), _axis(high, bottom, TOP, axes.log_up)
+    parts = _frame(up, axes, wide, high, place, (end, bottom))
+    numbers = {name: n for n, name in enumerate(kept)}
+    for o in others:
+        numbers.setdefault(o.like, len(numbers))
+    drawn = [(name, numbers[name], points, False) for name, points in kept.items()]
+    drawn += [(o.name, numbers[o.like], o.points, True) for o in others]
+    for row, (name, number, points, from_elsewhere) in enumerate(drawn):
+        colour = COLOURS[number % len(COLOURS)]
+        apart = SIDE * (number - (len(numbers) - 1) / 2) if whiskers else None
+        parts += _line(name, number, points, place, colour, apart, from_elsewhere)
+        parts.append(_mark("key", number, end + 16, TOP + ROW * row, colour, name, from_elsewhere))
+        parts.append(svg.text(end + 28, TOP + 4 + ROW * row, name))
+    rows = len(drawn)
+    if whiskers:
+        y = TOP + ROW * rows
+        parts.append(svg.line(end + 16, y - 6, end + 16, y + 6, stroke=svg.INK, class_="key"))
+        parts.append(svg.text(end + 28, y + 4, f"± 1 {axes.spread} over seeds"))
+    for name, (x, y) in marks.items():
+        parts.append(_mark("point", 0, place[0](x), place[1](y), svg.INK, f"{name}: {x:.4g}, {y:.4g}"))
+        parts.append(svg.text(place[0](x), place[1](y) + 18, name, "middle"))
+    return parts, max(height, TOP + ROW * (rows + whiskers) + 20)
+
+
+def _frame(
+    up: str,
+    axes: Axes,
+    wide: Sequence[float],
+    high: Sequence[float],
+    place: tuple[svg.Scale, svg.Scale],
+    corner: tuple[float, float],
+) -> list[str]:
+    """The axes with their numbers and words."""
+    end, bottom = corner
     parts = [
         svg.line(LEFT, bottom, end, bottom, stroke=svg.INK),
         svg.line(LEFT, TOP, LEFT, bottom, stroke=svg.INK),
-        svg.text((LEFT + end) / 2, HEIGHT - 10, across, "middle"),
+        svg.text((LEFT + end) / 2, bottom + BOTTOM - 10, axes.across, "middle"),
         svg.text(0, 0, up, "middle", transform=f"translate(14 {(TOP + bottom) / 2:.0f}) rotate(-90)"),
     ]
-    parts += [svg.text(place_x(x), bottom + 16, f"{x:.3g}", "middle") for x in _ticks(wide, log_across)]
-    for y in _ticks(high, log_up, few=0):
-        parts.append(svg.text(LEFT - 6, place_y(y) + 4, f"{y:.3g}", "end"))
-        parts.append(svg.line(LEFT, place_y(y), end, place_y(y), stroke="#eee"))
-    for number, (name, points) in enumerate(kept.items()):
-        colour = COLOURS[number % len(COLOURS)]
-        path = svg.corners((place_x(p[0]), place_y(p[1])) for p in points)
-        parts.append(svg.tag("polyline", points=path, fill="none", stroke=colour, stroke_width=1.8))
-        for x, y, *spread in points:
-            if whiskers and spread and spread[0] > 0:
-                apart = place_x(x) + SIDE * (number - (len(kept) - 1) / 2)
-                reach = place_y(y - spread[0]), place_y(y + spread[0])
-                parts.append(svg.line(apart, reach[0], apart, reach[1], stroke=colour, class_="whisker"))
-            parts.append(_mark("point", number, place_x(x), place_y(y), colour, f"{name}: {x:.4g}, {y:.4g}"))
-        parts.append(_mark("key", number, end + 16, TOP + 18 * number, colour, name))
-        parts.append(svg.text(end + 28, TOP + 4 + 18 * number, name))
-    if whiskers:
-        y = TOP + 18 * len(kept)
-        parts.append(svg.line(end + 16, y - 6, end + 16, y + 6, stroke=svg.INK, class_="key"))
-        parts.append(svg.text(end + 28, y + 4, "± 1 standard deviation over seeds"))
-    for name, (x, y) in (marks or {}).items():
-        parts.append(_mark("point", 0, place_x(x), place_y(y), svg.INK, f"{name}: {x:.4g}, {y:.4g}"))
-        parts.append(svg.text(place_x(x), place_y(y) + 18, name, "middle"))
-    return svg.drawing(title, WIDTH, max(HEIGHT, TOP + 18 * (len(kept) + whiskers) + 20), parts)
+    numbers = _ticks([x for x in wide if x not in axes.names] or wide, axes.log_across)
+    words = {x: f"{x:.3g}" for x in numbers} | {x: axes.names[x] for x in set(wide) & set(axes.names)}
+    parts += [svg.text(place[0](x), bottom + 16, said, "middle") for x, said in words.items()]
+    for y in _ticks(high, axes.log_up, few=0):
+        parts.append(svg.text(LEFT - 6, place[1](y) + 4, f"{y:.3g}", "end"))
+        parts.append(svg.line(LEFT, place[1](y), end, place[1](y), stroke="#eee"))
+    return parts
+
+
+def _line(
+    name: str,
+    number: int,
+    points: Points,
+    place: tuple[svg.Scale, svg.Scale],
+    colour: str,
+    apart: float | None,
+    from_elsewhere: bool,
+) -> list[str]:
+    """A line through marked points, with whiskers so far `apart` from them."""
+    path = svg.corners((place[0](p[0]), place[1](p[1])) for p in points)
+    dashes: dict[str, str | float] = {"stroke_dasharray": "5 4"} if from_elsewhere else {}
+    parts = [svg.tag("polyline", points=path, fill="none", stroke=colour, stroke_width=1.8, **dashes)]
+    for x, y, *spread in points:
+        if apart is not None and spread and spread[0] > 0:
+            reach = place[1](y - spread[0]), place[1](y + spread[0])
+            side = place[0](x) + apart
+            parts.append(svg.line(side, reach[0], side, reach[1], stroke=colour, class_="whisker"))
+        about = f"{name}: {x:.4g}, {y:.4g}"
+        parts.append(_mark("point", number, place[0](x), place[1](y), colour, about, from_elsewhere))
+    return parts
 
 
 def _reach(point: tuple[float, ...], whiskers: bool) -> tuple[float, ...]:
@@ -113,6 +222,7 @@ def _crowded(values: Sequence[float], log: bool) -> bool:
     return any(b - a < room for a, b in pairwise(places))
 
 
-def _mark(role: str, number: int, x: float, y: float, colour: str, about: str) -> str:
+def _mark(role: str, number: int, x: float, y: float, colour: str, about: str, hollow: bool = False) -> str:
     content = SHAPES[number % len(SHAPES)] + svg.tag("title", escape(about))
-    return svg.tag("g", content, class_=role, transform=f"translate({x:.1f} {y:.1f})", fill=colour)
+    paint = {"fill": "white", "stroke": colour} if hollow else {"fill": colour}
+    return svg.tag("g", content, class_=role, transform=f"translate({x:.1f} {y:.1f})", **paint)

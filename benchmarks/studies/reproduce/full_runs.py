@@ -1,0 +1,215 @@
+"""The full settings, for an accelerator: packed here, run there in sittings of some minutes, taken home.
+
+    python -m benchmarks.studies.reproduce.full_runs mnist FOLDER                  # school, mnist, cifar10 or femnist
+
+One command, given again and again; it does what comes next. Here it packs: noise is calibrated, the data's file is put
+into FOLDER (at most 55 MB). On the accelerator, with FOLDER carried there, it runs what is open for `--seconds` (needs
+jax and numpy only) and says what is left; `results.json` in FOLDER is what has to come back, and what a next sitting
+begins from. Here again, with all results in FOLDER, it writes them down and builds the pages. `--try`: all of it on a
+tiny setting, in this process, written nowhere else. `--here`: runs on this machine, whatever it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import tempfile
+import time
+import warnings
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks.studies.reproduce.full_data import Recipe
+from benchmarks.studies.reproduce.scores import scores
+from kinfolk.devices import usable
+from kinfolk.engines.layout import lay_out
+from kinfolk.engines.loop import Sweep
+from kinfolk.engines.resident import Plan
+from kinfolk.privacy.levels import Level
+from kinfolk.training import job_file
+from kinfolk.training.build import build_model
+from kinfolk.training.experiment import ModelChoice
+
+FOLDER_LIMIT = 55_000_000
+"""Bytes that travel together with the repository."""
+
+
+def pack(study: str, folder: Path, *, small: bool = False) -> None:
+    """Data, and a program's numbers for every item, budget, method and strength; those near strength 1 come first."""
+    from benchmarks.studies.reproduce.comparison import figures
+    from benchmarks.studies.reproduce.full_settings import STUDIES, tiny
+
+    folder.mkdir(parents=True, exist_ok=True)
+    packed: dict[str, Any] = {"study": study, "small": small, "items": {}, "cells": []}
+    for item, full in STUDIES[study].items():
+        full = tiny(full) if small else full
+        setting = full.setting
+        full.recipe.pack(folder)
+        about = {"model": asdict(setting.model), "recipe": asdict(full.recipe), "level": setting.level}
+        numbers = {key: getattr(setting, key) for key in ("batch", "weights", "rounds", "seeds")}
+        packed["items"][item] = about | numbers
+        one = replace(setting, seeds=1)
+        for epsilon in setting.epsilons:
+            for method, figure in figures(one, one.methods, epsilon, [full.recipe.load(0, folder)]):
+                for n, strength in enumerate(one.methods[method].strengths or (None,)):
+                    file = f"cell{len(packed['cells'])}.npz"
+                    own = jax.tree.map(lambda leaf, n=n: leaf[n : n + 1], (figure.algorithms, figure.terms))
+                    job_file.save(own, folder / file)
+                    budget = None if math.isinf(epsilon) else epsilon
+                    packed["cells"].append(
+                        {"item": item, "method": method, "epsilon": budget, "strength": strength, "file": file}
+                    )
+    packed["cells"].sort(key=lambda cell: abs(math.log(cell["strength"] or 1.0)))
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    if size > FOLDER_LIMIT:
+        raise SystemExit(
+            f"{folder} has {size} bytes, and {FOLDER_LIMIT} can travel: take fewer images in full_settings"
+        )
+    (folder / "packed.json").write_text(json.dumps(packed))
+
+
+def still_open(packed: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Cells that no row answers."""
+    done = {row["file"] for row in rows}
+    return [cell for cell in packed["cells"] if cell["file"] not in done]
+
+
+def answered(folder: Path) -> dict[str, Any]:
+    """What was measured so far."""
+    path = folder / "results.json"
+    return json.loads(path.read_text()) if path.exists() else {"device": jax.devices()[0].device_kind, "rows": []}
+
+
+def work(folder: Path, seconds: float = math.inf) -> int:
+    """Trains what is open until the time is up; how many cells are left then."""
+    packed, results = json.loads((folder / "packed.json").read_text()), answered(folder)
+    began, item, made = time.perf_counter(), None, None
+    for cell in still_open(packed, results["rows"]):
+        if time.perf_counter() - began > seconds:
+            break
+        about = packed["items"][cell["item"]]
+        if item != cell["item"]:
+            item, made = cell["item"], laid_out(about, folder)
+        assert made is not None
+        outcome, plan, clients, tests = made
+        figure = Sweep(plan, *job_file.load(folder / cell["file"]), clients, tests)
+        started = time.perf_counter()
+        states = jax.block_until_ready(figure.rounds(figure.init(range(about["seeds"])), 0, 0))
+        compiled = time.perf_counter()  # no round was run; the same program runs them all now
+        states = jax.block_until_ready(figure.rounds(states, 0, about["rounds"]))
+        spent = {"compile_seconds": compiled - started, "run_seconds": time.perf_counter() - compiled}
+        row = {**cell, "outcome": outcome, "scores": scores(figure, states, outcome)[0].tolist(), **spent}
+        results["rows"].append(row)
+        print(json.dumps(row), flush=True)
+        (folder / "results.json").write_text(json.dumps(results))
+    return len(still_open(packed, results["rows"]))
+
+
+def laid_out(about: dict[str, Any], folder: Path) -> tuple[str, Plan, Any, Any]:
+    """An item's outcome, plan, clients and test rows."""
+    recipe = Recipe(**about["recipe"])
+    data = [recipe.load(seed, folder) for seed in range(about["seeds"])]
+    clients, tests, widths, steps = lay_out(
+        data, batch_size=about["batch"], epochs=1, by_size=about["weights"] == "size"
+    )
+    choice = ModelChoice(about["model"]["name"], tuple(about["model"]["hidden"]))
+    model = build_model(choice, data[0].shape, data[0].outcome, data[0].classes)
+    return data[0].outcome, Plan(model, Level(about["level"]), widths, steps, devices=usable()), clients, tests
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    """A results file's content for every item of which all methods were measured at all budgets."""
+    from benchmarks.studies.reproduce.comparison import gathered
+    from benchmarks.studies.reproduce.cross_silo_measures import measured
+    from benchmarks.studies.reproduce.full_settings import STUDIES, tiny
+
+    packed, results = json.loads((folder / "packed.json").read_text()), answered(folder)
+    found = []
+    for item, full in STUDIES[packed["study"]].items():
+        full = tiny(full) if packed["small"] else full
+        rows = [row for row in results["rows"] if row["item"] == item]
+        grid: dict[tuple[str, float], list[dict[str, Any]]] = {}
+        for row in sorted(rows, key=lambda row: row["strength"] or 0.0):
+            grid.setdefault((row["method"], math.inf if row["epsilon"] is None else row["epsilon"]), []).append(row)
+        wanted = [(method, epsilon) for epsilon in full.setting.epsilons for method in full.setting.methods]
+        if any(pair not in grid for pair in wanted):
+            continue
+        own = {
+            name: replace(m, strengths=strengths_of(grid[name, full.setting.epsilons[0]]))
+            for name, m in full.setting.methods.items()
+        }
+        setting = replace(full.setting, methods=own)
+        cells = ((name, e, np.array([row["scores"] for row in grid[name, e]])) for name, e in wanted)
+        run, compiling = (sum(row[key] for row in rows) for key in ("run_seconds", "compile_seconds"))
+        took = f"The full run on one {results['device']}: {run:.0f} s of running, {compiling:.0f} s of compiling."
+        about = measured(gathered(setting, rows[0]["outcome"], cells), full.words, setting)
+        about = replace(about, took=took, machine=results["device"])
+        found.append(
+            {"item": item, "size": "full", "seconds": round(run, 1), "device": results["device"], **asdict(about)}
+        )
+    return found
+
+
+def strengths_of(rows: list[dict[str, Any]]) -> tuple[float, ...]:
+    """Those that were measured, in order."""
+    return tuple(row["strength"] for row in rows if row["strength"] is not None)
+
+
+def merge(folder: Path) -> None:
+    """Takes results home: written down, and the pages built."""
+    from benchmarks.studies.reproduce import run
+
+    for record in records(folder):
+        run.keep(record)
+        print(f"{record['item']}: {record['took']}")
+    run.write_pages(run.items())
+
+
+def tried(study: str, folder: Path) -> list[dict[str, Any]]:
+    """Packed, run and gathered on a tiny setting, here."""
+    pack(study, folder, small=True)
+    work(folder)
+    return records(folder)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", choices=("school", "mnist", "cifar10", "femnist"))
+    parser.add_argument("folder", type=Path, nargs="?", help="what is carried; needed but for --try")
+    parser.add_argument("--seconds", type=float, default=540, help="begin nothing after this long (default 540)")
+    parser.add_argument("--here", action="store_true", help="run on this machine, accelerator or not")
+    parser.add_argument("--try", dest="tiny", action="store_true", help="all steps on a tiny setting, kept nowhere")
+    args = parser.parse_args(arguments)
+    warnings.simplefilter("ignore")
+    if args.folder is None and not args.tiny:
+        parser.error("name a FOLDER to carry, or --try")
+    if args.study == "femnist":
+        from benchmarks.studies.reproduce import full_femnist
+
+        full_femnist.next_step(args.folder, args.seconds, here=args.here, small=args.tiny)
+    elif args.tiny:
+        with tempfile.TemporaryDirectory() as folder:
+            for record in tried(args.study, Path(folder)):
+                print(json.dumps({key: record[key] for key in ("item", "curves", "took")}))
+    else:
+        next_step(args.study, args.folder, args.seconds, here=args.here)
+
+
+def next_step(study: str, folder: Path, seconds: float, *, here: bool) -> None:
+    """Packs, runs or merges, whichever comes next."""
+    if not (folder / "packed.json").exists():
+        pack(study, folder)
+        print(f"{folder} is packed: carry it to the accelerator, and give the same command there")
+    elif here or jax.default_backend() != "cpu":
+        print(f"{work(folder, seconds)} cells are left; take {folder / 'results.json'} home")
+    else:
+        merge(folder)
+
+
+if __name__ == "__main__":
+    main()

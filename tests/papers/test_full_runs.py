@@ -1,0 +1,83 @@
+"""Full runs: packed, run in sittings and taken home, on small files of the same form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.studies.reproduce import full_femnist, full_runs
+from benchmarks.studies.reproduce.full_data import evenly
+from benchmarks.studies.reproduce.full_settings import STUDIES, tiny
+from benchmarks.studies.reproduce.page import of_record
+from kinfolk.data.sets import mnist
+from tests.papers.loading import need
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with small files in place of School, MNIST and CIFAR-10."""
+    draw = np.random.default_rng(0)
+    place = tmp_path / "data"
+    place.mkdir()
+    rows = 150
+    images = {"y": np.arange(rows) % 10, "client": np.zeros(rows, np.int32), "is_test": np.arange(rows) >= 100}
+    np.savez(place / "mnist.npz", x=draw.integers(0, 256, (rows, 28, 28), np.uint8), **images)
+    np.savez(place / "cifar10.npz", x=draw.integers(0, 256, (rows, 32, 32, 3), np.uint8), **images)
+    scores = {"y": draw.uniform(1, 70, rows).astype(np.float32), "client": np.arange(rows) % 5}
+    np.savez(place / "school.npz", x=draw.normal(size=(rows, 28)).astype(np.float32), **scores)
+    monkeypatch.setattr(mnist, "TRAIN", 100)
+    monkeypatch.setenv("KINFOLK_DATA", str(place))
+    return place
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "study", ["school", pytest.param("mnist", marks=pytest.mark.long), pytest.param("cifar10", marks=pytest.mark.long)]
+)
+def test_a_tiny_setting_goes_all_the_way(study: str, files: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "carried"
+    full_runs.pack(study, folder, small=True)
+    files.rename(tmp_path / "gone")  # there, only the folder is at hand
+    packed = json.loads((folder / "packed.json").read_text())
+    assert full_runs.work(folder, seconds=0) in (len(packed["cells"]), len(packed["cells"]) - 1)  # a sitting ends early
+    assert full_runs.work(folder) == 0
+    found = {record["item"]: record for record in full_runs.records(folder)}
+    assert set(found) == set(STUDIES[study])
+    for item, full in STUDIES[study].items():
+        record, setting = found[item], tiny(full).setting
+        assert record["curves"].keys() == setting.methods.keys()
+        assert all(len(points) == len(setting.epsilons) for points in record["curves"].values())
+        assert record["machine"] in record["took"]
+        assert of_record(record).seeds == setting.seeds
+
+
+@pytest.mark.fast
+def test_an_item_with_a_method_missing_is_not_taken_home(tmp_path: Path) -> None:
+    item, full = next(iter(STUDIES["school"].items()))
+    row = {"item": item, "method": "local", "epsilon": 6.0, "strength": None, "file": "cell0.npz"}
+    (tmp_path / "packed.json").write_text(json.dumps({"study": "school", "small": False, "items": {}, "cells": [row]}))
+    measured = {**row, "scores": [0.1] * full.setting.seeds, "outcome": "number"}
+    spent = {"run_seconds": 1, "compile_seconds": 1}
+    (tmp_path / "results.json").write_text(json.dumps({"device": "a", "rows": [{**measured, **spent}]}))
+    assert full_runs.records(tmp_path) == []
+
+
+@pytest.mark.fast
+def test_images_that_travel_are_of_every_class_and_part() -> None:
+    labels, is_test = np.arange(200) % 10, np.arange(200) >= 100
+    kept = evenly(labels, is_test, 100)
+    assert len(kept) == 100
+    assert np.bincount(labels[kept]).tolist() == [10] * 10
+    assert is_test[kept].sum() == 50
+
+
+@pytest.mark.long
+def test_femnist_goes_all_the_way(tmp_path: Path) -> None:
+    need("femnist.npz")
+    rows = full_femnist.tried(tmp_path)
+    assert {row["part"] for row in rows} >= {"choose", "chosen", "figure", "tune"}
