@@ -179,16 +179,17 @@ def items() -> list[Item]:
         claims = [
             Claim(
                 "MR-MTL, warm-started or not, is within 0.02 of the best",
-                lambda c: max(means(c, MEAN)[0], means(c, WARM)[0]) >= max(v[0][1] for v in c.values()) - 0.02,
+                lambda c: max(means(c, MEAN)[0], means(c, WARM)[0]) >= _highest(c) - 0.02,
             )
         ]
         if letter == "a":
-            claims.append(
+            claims += [
+                Claim("clustering is best (to 0.02)", lambda c: means(c, IFCA)[0] >= _highest(c) - 0.02),
                 Claim(
                     "warm-started MR-MTL is within 0.02 of IFCA",
                     lambda c: means(c, WARM)[0] >= means(c, IFCA)[0] - 0.02,
-                )
-            )
+                ),
+            ]
         found.append(
             Item(
                 f"cross-silo/figure-6{letter}",
@@ -249,6 +250,11 @@ def ends(letter: str) -> tuple[Printed, ...]:
     local, averaged = ENDS[letter]
     rows = (("private, local", local, 1e-3), ("private, FedAvg", averaged, 1e4))
     return tuple(Printed(what, value, "private", x, 0.01 * value) for what, value, x in rows)
+
+
+def _highest(curves: Curves) -> float:
+    """The best of all methods at the first place."""
+    return max(points[0][1] for points in curves.values())
 
 
 def _best(curves: Curves, name: str) -> float:

@@ -97,7 +97,8 @@ def work(folder: Path, seconds: float = math.inf) -> int:
             item, made = cell["item"], laid_out(about, folder)
         assert made is not None
         outcome, plan, clients, tests = made
-        figure = Sweep(plan, *job_file.load(folder / cell["file"]), clients, tests)
+        algorithms, terms = job_file.load(folder / cell["file"])
+        figure = Sweep(plan, algorithms, terms, clients, tests)
         started = time.perf_counter()
         states = jax.block_until_ready(figure.rounds(figure.init(range(about["seeds"])), 0, 0))
         compiled = time.perf_counter()  # no round was run; the same program runs them all now
@@ -186,18 +187,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--try", dest="tiny", action="store_true", help="all steps on a tiny setting, kept nowhere")
     args = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    if args.folder is None and not args.tiny:
+    folder: Path | None = args.folder
+    if folder is None and not args.tiny:
         parser.error("name a FOLDER to carry, or --try")
     if args.study == "femnist":
         from benchmarks.studies.reproduce import full_femnist
 
-        full_femnist.next_step(args.folder, args.seconds, here=args.here, small=args.tiny)
-    elif args.tiny:
-        with tempfile.TemporaryDirectory() as folder:
-            for record in tried(args.study, Path(folder)):
+        full_femnist.next_step(folder, args.seconds, here=args.here, small=args.tiny)
+    elif folder is None or args.tiny:
+        with tempfile.TemporaryDirectory() as temporary:
+            for record in tried(args.study, Path(temporary)):
                 print(json.dumps({key: record[key] for key in ("item", "curves", "took")}))
     else:
-        next_step(args.study, args.folder, args.seconds, here=args.here)
+        next_step(args.study, folder, args.seconds, here=args.here)
 
 
 def next_step(study: str, folder: Path, seconds: float, *, here: bool) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
-from benchmarks.studies.reproduce.records import PAPERS, Item, Measured, Printed, comparisons, verdict
+from benchmarks.studies.reproduce.records import PAPERS, Curves, Item, Measured, Printed, comparisons, verdict
 from kinfolk.report import dot_chart, line_chart
 
 MOST_COLUMNS = 9
@@ -47,9 +48,11 @@ def picture(item: Item, measured: Measured) -> str:
             part: {of_part(name, part): p for name, p in curves.items() if of_part(name, part)} for part in item.panels
         }
         own = {part: [row for row in item.printed if of_part(row.curve, part)] for part in item.panels}
-        beside = {part: theirs([replace(r, curve=of_part(r.curve, part)) for r in rows]) for part, rows in own.items()}
+        beside = {
+            part: theirs([replace(r, curve=of_part(r.curve, part)) for r in rows], curves) for part, rows in own.items()
+        }
         return line_chart.panels(title, ours, axes, beside)
-    return line_chart.chart(title, curves, item.up, axes, theirs(item.printed))
+    return line_chart.chart(title, curves, item.up, axes, theirs(item.printed, curves))
 
 
 def of_part(name: str, part: str) -> str:
@@ -57,13 +60,22 @@ def of_part(name: str, part: str) -> str:
     return name.removesuffix(f": {part}") if name.endswith(f": {part}") else ""
 
 
-def theirs(printed: Iterable[Printed]) -> list[line_chart.Others]:
-    """The paper's numbers, curve by curve; those that are only bounds say so."""
+def theirs(printed: Iterable[Printed], curves: Curves) -> list[line_chart.Others]:
+    """The paper's numbers, curve by curve; those that are only bounds say so.
+
+    They are joined where at most one point of ours lies between two of them.
+    """
     found: dict[tuple[str, str], list[Printed]] = {}
     for row in printed:
         found.setdefault((row.curve, f"{row.bound} {row.value:g}" if row.bound else ""), []).append(row)
+    ours = sorted({x for points in curves.values() for x, _, _ in points})
     return [
-        line_chart.Others(f"paper: {curve} {bound}".strip(), curve, [(row.x, row.value, row.spread) for row in rows])
+        line_chart.Others(
+            f"paper: {curve} {bound}".strip(),
+            curve,
+            [(row.x, row.value, row.spread) for row in rows],
+            all(sum(a.x < x < b.x for x in ours) <= 1 for a, b in pairwise(rows)),
+        )
         for (curve, bound), rows in found.items()
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import pairwise
 
@@ -36,6 +36,8 @@ class Others:
     like: str
     """The line of ours; one that is not there gives these a colour of their own."""
     points: Points
+    joined: bool = True
+    """Whether a dashed line goes through them."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +113,9 @@ def _chart(
 ) -> tuple[list[str], float]:
     """The parts of one chart, and how tall it came out."""
     kept = {name: [point for point in points if axes.shows(point)] for name, points in series.items()}
-    others = [Others(o.name, o.like, [p for p in o.points if axes.shows(p)]) for o in beside]
-    everything = [p for points in (*kept.values(), *(o.points for o in others), marks.values()) for p in points]
-    everything = everything or [(1.0, 1.0)]
+    others = [replace(o, points=[p for p in o.points if axes.shows(p)]) for o in beside]
+    drawn_points: list[Points] = [*kept.values(), *(o.points for o in others), [*marks.values()]]
+    everything = [point for points in drawn_points for point in points] or [(1.0, 1.0)]
     whiskers = not axes.log_up and any(point[2:] and point[2] > 0 for point in everything)
     wide, high = [point[0] for point in everything], [y for point in everything for y in _reach(point, whiskers)]
     end, bottom = WIDTH - RIGHT, height - BOTTOM
@@ -122,13 +124,15 @@ def _chart(
     numbers = {name: n for n, name in enumerate(kept)}
     for o in others:
         numbers.setdefault(o.like, len(numbers))
-    drawn = [(name, numbers[name], points, False) for name, points in kept.items()]
-    drawn += [(o.name, numbers[o.like], o.points, True) for o in others]
-    for row, (name, number, points, from_elsewhere) in enumerate(drawn):
+    drawn: list[tuple[str, int, Points, Others | None]] = [(n, numbers[n], p, None) for n, p in kept.items()]
+    drawn += [(o.name, numbers[o.like], o.points, o) for o in others]
+    for row, (name, number, points, other) in enumerate(drawn):
         colour = COLOURS[number % len(COLOURS)]
         apart = SIDE * (number - (len(numbers) - 1) / 2) if whiskers else None
-        parts += _line(name, number, points, place, colour, apart, from_elsewhere)
-        parts.append(_mark("key", number, end + 16, TOP + ROW * row, colour, name, from_elsewhere))
+        if other is None or other.joined:
+            parts.append(_path(points, place, colour, dashed=other is not None))
+        parts += _points(name, number, points, place, colour, apart, hollow=other is not None)
+        parts.append(_mark("key", number, end + 16, TOP + ROW * row, colour, name, other is not None))
         parts.append(svg.text(end + 28, TOP + 4 + ROW * row, name))
     rows = len(drawn)
     if whiskers:
@@ -166,26 +170,31 @@ def _frame(
     return parts
 
 
-def _line(
+def _path(points: Points, place: tuple[svg.Scale, svg.Scale], colour: str, *, dashed: bool) -> str:
+    """A line through points."""
+    path = svg.corners((place[0](p[0]), place[1](p[1])) for p in points)
+    dashes: dict[str, str | float] = {"stroke_dasharray": "5 4"} if dashed else {}
+    return svg.tag("polyline", points=path, fill="none", stroke=colour, stroke_width=1.8, **dashes)
+
+
+def _points(
     name: str,
     number: int,
     points: Points,
     place: tuple[svg.Scale, svg.Scale],
     colour: str,
     apart: float | None,
-    from_elsewhere: bool,
+    *,
+    hollow: bool,
 ) -> list[str]:
-    """A line through marked points, with whiskers so far `apart` from them."""
-    path = svg.corners((place[0](p[0]), place[1](p[1])) for p in points)
-    dashes: dict[str, str | float] = {"stroke_dasharray": "5 4"} if from_elsewhere else {}
-    parts = [svg.tag("polyline", points=path, fill="none", stroke=colour, stroke_width=1.8, **dashes)]
+    """Marked points, with whiskers so far `apart` from them."""
+    parts = []
     for x, y, *spread in points:
         if apart is not None and spread and spread[0] > 0:
             reach = place[1](y - spread[0]), place[1](y + spread[0])
             side = place[0](x) + apart
             parts.append(svg.line(side, reach[0], side, reach[1], stroke=colour, class_="whisker"))
-        about = f"{name}: {x:.4g}, {y:.4g}"
-        parts.append(_mark("point", number, place[0](x), place[1](y), colour, about, from_elsewhere))
+        parts.append(_mark("point", number, place[0](x), place[1](y), colour, f"{name}: {x:.4g}, {y:.4g}", hollow))
     return parts
 
 
