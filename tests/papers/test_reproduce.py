@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.studies.reproduce import run as study
-from benchmarks.studies.reproduce.page import index, of_record, page, picture, sentence
+from benchmarks.studies.reproduce.page import beside, index, of_record, page, picture, sentence, table
 from benchmarks.studies.reproduce.records import PAPERS, VERDICTS, Claim, Item, Measured, Printed, verdict
 from tests.papers.loading import need
 
@@ -40,6 +40,8 @@ def item(claim: bool, printed: tuple[Printed, ...] = ()) -> Item:
         (item(True), FOUND, "holds in shape"),
         (item(True, (replace(RIGHT, value=0.8),)), FOUND, "holds in shape"),
         (item(True, (RIGHT, replace(RIGHT, x=9.0))), FOUND, "holds in shape"),
+        (item(True, (replace(RIGHT, value=0.6, bound="above"),)), FOUND, "holds"),
+        (item(True, (replace(RIGHT, value=0.6, bound="below"),)), FOUND, "holds in shape"),
         (item(False, (RIGHT,)), FOUND, "does not hold"),
         (item(True, (RIGHT,)), replace(FOUND, stand_in=True), "cannot be had here"),
         (item(True), None, "not run yet"),
@@ -49,6 +51,38 @@ def item(claim: bool, printed: tuple[Printed, ...] = ()) -> Item:
 def test_a_verdict_follows_from_claims_numbers_and_data(made: Item, measured: Measured | None, expected: str) -> None:
     assert expected in VERDICTS
     assert verdict(made, measured) == expected
+
+
+@pytest.mark.fast
+def test_the_papers_numbers_stand_beside_ours_in_table_and_picture() -> None:
+    printed = (RIGHT, replace(RIGHT, x=9.0, what="elsewhere"), replace(RIGHT, value=0.4, x=1.0, spread=0.03))
+    made = item(True, printed)
+    rows = beside(made, FOUND)
+    assert "| ours | 2 | 0.71 | 0.7 (0.01) | 0.02 | yes |" in rows
+    assert "| elsewhere | 9 | 0.71 | not measured | 0.02 |  |" in rows
+    assert "| ours | 1 | 0.4 ± 0.03 | 0.5 (0.01) | 0.02 | no |" in rows
+    assert "not compared" in " ".join(beside(made, replace(FOUND, stand_in=True)))
+    assert "paper: ours: 2, 0.71" in picture(made, FOUND)
+
+
+@pytest.mark.fast
+def test_a_best_strength_at_the_edge_of_its_grid_is_called_so() -> None:
+    rows = table(item(True), replace(FOUND, strengths={"ours": [(1.0, 3.0, True), (2.0, 100.0, False)]}))
+    assert "| best strength, ours | 3 | 100 (edge) |" in rows
+
+
+@pytest.mark.fast
+def test_sizes_are_kept_apart_and_a_stand_in_takes_no_datas_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "RESULTS", tmp_path)
+    record: dict[str, Any] = {"item": "pmtl/figure-0", "size": "quick", "seconds": 2.0, "device": "d", **asdict(FOUND)}
+    study.keep(record)
+    study.keep({**record, "stand_in": True, "data": "made"})
+    assert study.stored()["pmtl/figure-0"]["data"] == "some data"
+    study.keep({**record, "size": "full", "seconds": 9.0})
+    kept = study.stored()["pmtl/figure-0"]
+    assert (kept["size"], kept["seconds"], kept["quick_seconds"]) == ("full", 9.0, 2.0)
 
 
 def expected_names() -> set[str]:

@@ -113,11 +113,9 @@ def small(setting: Comparison, size: Size) -> Comparison:
     if size != "cell":
         return setting
     kept_methods = {n: replace(m, strengths=m.strengths[:1]) for n, m in setting.methods.items() if n in (FEDAVG, MEAN)}
-    model = ModelChoice("softmax") if setting.model.name == "cnn" else setting.model
-    data = setting.data
-    if setting.model.name == "cnn":
-        data = partial(rotated_mnist, silos=4, train_rows=60, test_rows=20)
-        data = _seeded(data)
+    data, model = setting.data, setting.model
+    if model.name in ("cnn", "softmax"):
+        data, model = _seeded(partial(rotated_mnist, silos=4, train_rows=60, test_rows=20)), ModelChoice("softmax")
     return replace(
         setting, methods=kept_methods, model=model, data=data, epsilons=setting.epsilons[:1], rounds=4, seeds=1
     )

@@ -31,17 +31,19 @@ def sentence(item: Item, measured: Measured | None) -> str:
         return f"Ran on {measured.data}, which says nothing about the paper."
     failed = [claim.says for claim in item.claims if not claim.holds(measured.curves)]
     if failed:
-        return f"Not so here: {'; '.join(failed)}."
+        return f"Not so here: {'; '.join(failed)}. {measured.note}".rstrip()
     return f"So here too: {'; '.join(claim.says for claim in item.claims)}."
 
 
 def picture(item: Item, measured: Measured) -> str:
     """Our curves, and the paper's numbers beside them, dashed and hollow, where they are known."""
-    title, curves = f"{item.name}: {item.title}", measured.curves
-    places = {x for points in curves.values() for x, _, _ in points}
+    curves = measured.curves
+    title = f"{item.name}: {item.title}" + (" - ours: a stand-in" if measured.stand_in else "")
+    places = {x for points in curves.values() for x, _, _ in points} | {row.x for row in item.printed}
     if len(places) == 1:
         ours = {name: (points[0][1], points[0][2]) for name, points in curves.items()}
-        return dot_chart.dots(title, ours, item.up, {row.curve: row.value for row in item.printed})
+        along = f"{item.up} at {item.across} {place(item, *places)}" if item.across else item.up
+        return dot_chart.dots(title, ours, along, {row.curve: row.value for row in item.printed})
     axes = line_chart.Axes(item.across, item.log_across and min(places) > 0, item.log_up, item.names, "standard error")
     if item.panels:
         ours = {
@@ -90,14 +92,16 @@ def section(item: Item, record: dict[str, Any] | None) -> str:
     """A table's or figure's part of the page."""
     measured = None if record is None else of_record(record)
     lines = [f"## {item.name}: {item.title} {{#{item.anchor}}}", ""]
-    lines += [f"**Verdict: {verdict(item, measured)}.** {sentence(item, measured)}", ""]
+    summary = sentence(item, measured)
+    lines += [f"**Verdict: {verdict(item, measured)}.** {summary}", ""]
     if measured is None or record is None:
         return "\n".join(lines)
+    said = measured.note and measured.note in summary
     lines += [f"The paper: {item.shows}", "", f"![{item.title}]({item.paper}-{item.anchor}.svg)", ""]
     lines += [*claims(item, measured), item.read, "", *beside(item, measured), *table(item, measured)]
     lines += [
         f"Data: {measured.data}. Seeds or repetitions: {measured.seeds}. Setting: {measured.budget}.",
-        f"{took(record)} {measured.note}".rstrip(),
+        f"{took(record)} {'' if said else measured.note}".rstrip(),
         f"Again: `kinfolk reproduce {item.name}`.",
         "",
     ]

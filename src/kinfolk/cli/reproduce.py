@@ -24,7 +24,7 @@ def reproduce(
         list[str] | None, typer.Argument(metavar="[NAME...]", help="cross-silo/figure-3b, or cross-silo for all of it.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="At most a minute or two each, on two cores.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small: half an hour for all on two cores.")] = False,
     pages: Annotated[bool, typer.Option("--pages", help="Write pages from what was measured before.")] = False,
     on: On = None,
     resume: Resume = False,

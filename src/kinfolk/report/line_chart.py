@@ -13,6 +13,10 @@ from kinfolk import svg
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 380, 62, 260, 44, 48
 ROW = 18
 """Between two lines of the key."""
+MOST_TICKS = 8
+"""On a logarithmic axis; beyond, powers of ten alone."""
+LETTER = 6.0
+"""Width of a letter in the key, about."""
 PANEL = 210
 """Height of a chart among others."""
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888", "#222222", "#ee7733", "#009988")
@@ -85,7 +89,12 @@ def chart(
 ) -> str:
     """As `lines`, with values from elsewhere beside ours."""
     parts, height = _chart(series, up, axes, beside, marks or {}, HEIGHT)
-    return svg.drawing(title, WIDTH, height, parts)
+    return svg.drawing(title, _width([*series, *(o.name for o in beside)]), height, parts)
+
+
+def _width(names: Sequence[str]) -> float:
+    """Of a drawing whose key has these names."""
+    return max(WIDTH, WIDTH - RIGHT + 40 + LETTER * max(map(len, names), default=0))
 
 
 def panels(
@@ -100,7 +109,11 @@ def panels(
         own, tall = _chart(series, up, axes, (beside or {}).get(up, ()), {}, PANEL)
         parts.append(svg.tag("g", "\n".join(own), transform=f"translate(0 {height:.0f})"))
         height += tall - TOP / 2  # only the first has the title above it
-    return svg.drawing(title, WIDTH, height + TOP / 2, parts)
+    names = [
+        *(n for series in charts.values() for n in series),
+        *(o.name for own in (beside or {}).values() for o in own),
+    ]
+    return svg.drawing(title, _width(names), height + TOP / 2, parts)
 
 
 def _chart(
@@ -221,6 +234,8 @@ def _ticks(values: Sequence[float], log: bool, few: int = 6) -> list[float]:
     if high <= low or (len(found) <= few and not _crowded(found, log)):
         return found
     covering = svg.log_ticks(low, high) if log else svg.ticks(low, high, 6)
+    if log and len(covering) > MOST_TICKS:
+        covering = [value for value in covering if math.log10(value) == round(math.log10(value))]
     return [value for value in covering if low <= value <= high] or found
 
 
