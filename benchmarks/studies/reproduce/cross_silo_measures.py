@@ -79,15 +79,15 @@ GLEAM = replace(
     VEHICLE, data=like_gleam, epsilons=(0.5, 1.5, 4.0, math.inf), rounds=15, methods=methods(15, (1.0, 10.0)), seeds=2
 )
 MNIST = Comparison(
-    data=lambda seed: rotated_mnist(silos=12, train_rows=1000, test_rows=200, seed=seed),
-    methods={n: m for n, m in methods(30, (0.1, 1.0, 10.0), clusters=4).items() if n not in (TUNE, DITTO)},
+    data=lambda seed: rotated_mnist(silos=8, train_rows=500, test_rows=200, seed=seed),
+    methods={n: m for n, m in methods(20, (0.1, 1.0, 10.0), clusters=4).items() if n not in (TUNE, DITTO)},
     epsilons=(4.0,),
     model=ModelChoice("softmax"),
     level="example",
     delta=1e-5,
-    rounds=30,
-    batch=100,
-    seeds=3,
+    rounds=20,
+    batch=50,
+    seeds=2,
     options={"choice_epsilon": 0.03, "choice_score": "error"},
 )
 CIFAR = Comparison(
@@ -137,7 +137,7 @@ def measured(found: Compared, words: str, setting: Comparison, *, stand_in: bool
 
 SCHOOL_FULL = replace(
     SCHOOL,
-    methods={**methods(201, (*STRENGTHS, 100.0)), MOCHA: Method("mocha", {}, (0.03, 0.1, 0.3, 1.0))},
+    methods={**methods(201, (*STRENGTHS, 100.0)), MOCHA: Method("mocha", {}, (0.1, 0.3, 1.0, 3.0, 10.0))},
     epsilons=(1.0, 1.5, 3.0, 6.0, 12.0),
 )
 SCHOOL_WORDS = "School: 139 schools, features standardised by each school (as published)"
@@ -242,9 +242,9 @@ def figure_6_in_full(masks: int) -> Measured:
 def figure_6(masks: int, size: Size) -> Measured:
     if size == "full":
         return figure_6_in_full(masks)
-    data = partial(rotated_mnist, masks=masks, silos=12, train_rows=1000, test_rows=200)
+    data = partial(rotated_mnist, masks=masks, silos=8, train_rows=500, test_rows=200)
     setting = small(replace(MNIST, data=_seeded(data)), size)
-    words = f"MNIST: 12 silos of 1000 images, 4 rotations, {masks} of 196 patches white, a linear model"
+    words = f"MNIST: 8 silos of 500 images, 4 rotations, {masks} of 196 patches white, a linear model"
     return measured(compare(setting), words, setting)
 
 

@@ -39,6 +39,8 @@ MNIST_FULL = replace(
     model=ModelChoice("cnn", (32, 64)),
     delta=1e-7,
     rounds=100,
+    batch=100,
+    seeds=3,
 )
 CIFAR_FULL = replace(
     CIFAR,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Size = Literal["cell", "quick", "full"]
-"""`cell`: seconds, to see that it runs. `quick`: at most a minute or two on two cores. `full`: the paper's setting, or
+"""`cell`: seconds, to see that it runs. `quick`: a few minutes at most on two cores. `full`: the paper's setting, or
 as near as data and machines allow."""
 Curves = Mapping[str, Sequence[tuple[float, float, float]]]
 """By name: points of x, the mean over seeds, and its standard error."""
