@@ -162,7 +162,7 @@ def fine_tuned(size: Size) -> Measured:
             own = [row for row in rows if (row["start"], row["objective"]) == (start, objective)]
             found = {e: np.array([row["mean"] for row in own if row["epsilon"] == e]) for e in EPSILONS}
             curves[f"{start}: {objective}"] = [point(EPSILONS[e], found[e]) for e in EPSILONS if len(found[e])]
-    private = sum(x < NO_PRIVACY for name in curves if name.startswith("personal") for x, _, _ in curves[name])
+    private = private_cells(curves)
     note = (
         f"Personal plus fine-tuning does not beat global plus fine-tuning in {private - ahead(curves)} of {private} "
         "cells with privacy."
@@ -209,6 +209,11 @@ def ahead(curves: Curves) -> int:
         for (x, a, _), (_, b, _) in zip(curves[f"personal: {objective}"], curves[f"global: {objective}"], strict=True)
         if x < NO_PRIVACY
     )
+
+
+def private_cells(curves: Curves) -> int:
+    """How many those are."""
+    return sum(x < NO_PRIVACY for objective in OBJECTIVES for x, _, _ in curves[f"personal: {objective}"])
 
 
 LOCAL, TUNED = "local", "PMTL, best fine-tuning"
