@@ -173,12 +173,12 @@ def table(item: Item, measured: Measured) -> list[str]:
 
 INDEX = """# Every table and figure of the papers
 
-`kinfolk reproduce` lists them, `kinfolk reproduce NAME` runs one and writes its page, with `--quick` in a small setting,
-all in a checkout of the repository. A verdict follows from what was measured: *holds* (the paper's statements, and its printed
-numbers within the tolerance), *holds in shape* (its statements, where numbers cannot be read from the text or come from
-other samples), *does not hold*, or *cannot be had here* (the data: a made stand-in runs the code, and says nothing).
-Where there is no number, the paper's curve is in its figure only, and none was guessed. Strengths are the best of a
-grid on test data, as in the papers.
+`kinfolk reproduce` lists them, `kinfolk reproduce NAME` runs one and writes its page, with `--quick` in a small
+setting, in a checkout of the repository. A verdict follows from what was measured: *holds* (the paper's statements, and
+its printed numbers within the tolerance), *holds in shape* (its statements, where numbers cannot be read from the text
+or come from other samples), *does not hold*, or *cannot be had here* (the data: a made stand-in runs the code, and says
+nothing). Where there is no number, the paper's curve is in its figure only, and none was guessed. Strengths are the
+best of a grid on test data, as in the papers; *edge* marks a best one that is the first or last of its grid.
 
 A *full* run is the paper's setting, or as near as data allow; a *quick* one is small, so a verdict on it is about that
 small setting. `kinfolk reproduce --all --quick` takes {seconds:.0f} CPU seconds in all (the column `quick`), under half
