@@ -21,7 +21,7 @@ from kinfolk.cli import main
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.tables.schema import Column
 from kinfolk.deploy.policy import Columns, Policy
-from kinfolk.deploy.study import Roster
+from kinfolk.deploy.study import SAID_BY, Roster
 from kinfolk.limits import ALLOWED
 from kinfolk.personalize.registry import AFTERWARDS
 from kinfolk.privacy.levels import Budget, Level, PrivacyLevel, client_level, example_level
@@ -47,6 +47,12 @@ def plain_policy(**own: Any) -> Policy:
     return Policy("a", Columns("d.csv", "d", "y"), example_level(1.0), Training(), ("local",), **{"rounds": 3, **own})
 
 
+def roster(**own: Any) -> Roster:
+    """With the outcome that has such a number."""
+    outcome = next((known for known, name in SAID_BY.items() if name in own), "binary")
+    return Roster("s", ("a", "b"), ("x",), outcome, **own)
+
+
 RECORDS: dict[type, Callable[..., Any]] = {
     Experiment: lambda **own: Experiment(**{"seed": 3, **own}),
     Training: Training,
@@ -58,7 +64,7 @@ RECORDS: dict[type, Callable[..., Any]] = {
     Given: Given,
     Tuning: lambda **own: Tuning({"strength": [1.0]}, **own),
     Policy: plain_policy,
-    Roster: lambda **own: Roster("s", ("a", "b"), ("x",), **own),
+    Roster: roster,
     Column: lambda **own: Column("age", **{"low": -1e9, "high": 1e9, **own}),
     Problem: lambda **own: Problem(**{"clients": 2, "examples": 3, "sigma": 1.0, "tau": 1.0, "noise": 0.0, **own}),
 }

@@ -193,6 +193,7 @@ ALLOWED: dict[str, Limit] = {
     "classes": whole(0, 10**6),
     "horizon": above(0, 1e9, "it is a time, in the unit of the target"),
     "edges": above(0, 1e9, "intervals end there, in the unit of the time"),
+    "most": finite(1, 1e9, "it is the most that counts; larger counts are moved there"),
     "sizes": COUNT,
     "tests": whole(0, 10**9, "it counts rows that a client keeps from training; 0 for none"),
     "target_range": finite(-1e100, 1e100, "give what is known without looking at the data"),

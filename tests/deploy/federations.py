@@ -8,8 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from kinfolk import trees
 from kinfolk.algorithms import REGISTRY
 from kinfolk.data.federation import Federation, from_rows
 from kinfolk.deploy.coordinator import Coordinator
@@ -18,9 +21,12 @@ from kinfolk.deploy.policy import Columns, Policy
 from kinfolk.deploy.silo_program import prepare_silo
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.deploy.worker import Worker
+from kinfolk.engines import resident
 from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.training import run_directory
+from kinfolk.training.build import as_array, as_sweep
 from kinfolk.training.experiment import Afterwards, Experiment, ModelChoice, Phase, Training
+from kinfolk.training.prepare import prepare
 from kinfolk.types import Rows
 
 PAIRS = [(name, level) for name, entry in REGISTRY.items() for level in entry.levels]
@@ -108,6 +114,42 @@ def play(server: Coordinator, workers: list[Worker]) -> dict[int, Any]:
     for worker in workers:
         worker.answer(server.last_words())
     return {slot: personal_of(worker) for slot, worker in enumerate(workers) if personal_of(worker) is not None}
+
+
+def simulated(study: Study, federation: Federation) -> resident.State:
+    """The same experiment in the resident engine, phase by phase."""
+    job = prepare(study.experiment, [federation])
+    keys = jax.random.key(jnp.uint32(study.experiment.seed))[None]
+    state, begin = resident.start_all(job.plan, as_sweep(job.algorithms[0]), keys), 0
+    for number, (phase, algorithm) in enumerate(zip(job.experiment.phases, job.algorithms, strict=True)):
+        if number:
+            state = resident.enter_phase(job.plan, as_sweep(algorithm), state)
+        end = begin + phase.rounds
+        state = resident.run_rounds(
+            job.plan, as_sweep(algorithm), as_sweep(job.terms), job.clients, state, jnp.int32(begin), jnp.int32(end)
+        )
+        begin = end
+    algorithm = as_sweep(job.algorithms[-1])
+    if job.afterwards is not None:
+        state = resident.personalise(
+            job.plan, as_array(job.afterwards), algorithm, as_sweep(job.terms), job.clients, state
+        )
+    state = replace(state, models=resident.all_models(algorithm, state))
+    return trees.row(state, (0, 0))
+
+
+def require_parity(study: Study, federation: Federation, workers: list[Worker], folder: Path) -> None:
+    """Plays all rounds; shared state, personal states and models must be those of simulation."""
+    with Coordinator(study, folder / "server", test_keys=True) as server:
+        personal = play(server, workers)
+        expected = simulated(study, federation)
+        pairs = [(server.shared, expected.shared)]
+    pairs += [(own, trees.row(expected.personal, slot)) for slot, own in personal.items()]
+    assert len(pairs) > 1
+    pairs += [(model_of(workers[slot]), trees.row(expected.models, slot)) for slot in personal]
+    for ours, theirs in pairs:
+        for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-5)
 
 
 def personal_of(worker: Worker) -> Any:

@@ -7,59 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import trees
 from kinfolk.accounting.ledger import RELEASED
 from kinfolk.deploy.coordinator import Coordinator
-from kinfolk.engines import resident
-from kinfolk.training.build import as_array, as_sweep
 from kinfolk.training.experiment import Afterwards, Phase
-from kinfolk.training.prepare import prepare
-from tests.deploy.federations import CLIENTS, PAIRS, TRAINING, federation_of, model_of, play, study_of, workers_of
-
-
-def simulated(study: object, federation: object) -> resident.State:
-    """The same experiment in the resident engine, phase by phase."""
-    job = prepare(study.experiment, [federation])  # type: ignore[attr-defined]
-    keys = jax.random.key(jnp.uint32(study.experiment.seed))[None]  # type: ignore[attr-defined]
-    state, begin = resident.start_all(job.plan, as_sweep(job.algorithms[0]), keys), 0
-    for number, (phase, algorithm) in enumerate(zip(job.experiment.phases, job.algorithms, strict=True)):
-        if number:
-            state = resident.enter_phase(job.plan, as_sweep(algorithm), state)
-        end = begin + phase.rounds
-        state = resident.run_rounds(
-            job.plan, as_sweep(algorithm), as_sweep(job.terms), job.clients, state, jnp.int32(begin), jnp.int32(end)
-        )
-        begin = end
-    algorithm = as_sweep(job.algorithms[-1])
-    if job.afterwards is not None:
-        state = resident.personalise(
-            job.plan, as_array(job.afterwards), algorithm, as_sweep(job.terms), job.clients, state
-        )
-    state = replace(state, models=resident.all_models(algorithm, state))
-    return trees.row(state, (0, 0))
+from tests.deploy.federations import (
+    CLIENTS,
+    PAIRS,
+    TRAINING,
+    federation_of,
+    play,
+    require_parity,
+    study_of,
+    workers_of,
+)
 
 
 def assert_same(name: str, level: str, tmp_path: Path, cohort: float | None = None, **options: object) -> None:
     study = study_of(name, level, cohort=cohort, **options)  # type: ignore[arg-type]
     federation = federation_of()
-    server_folder = tmp_path / "server"
-    with (
-        Coordinator(study, server_folder, test_keys=True) as server,
-        workers_of(study, federation, tmp_path) as workers,
-    ):
-        personal = play(server, workers)
-        expected = simulated(study, federation)
-        pairs = [(server.shared, expected.shared)]
-        pairs += [(own, trees.row(expected.personal, slot)) for slot, own in personal.items()]
-        assert len(pairs) > 1
-        pairs += [(model_of(workers[slot]), trees.row(expected.models, slot)) for slot in personal]
-        for ours, theirs in pairs:
-            for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-                np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-5)
+    with workers_of(study, federation, tmp_path) as workers:
+        require_parity(study, federation, workers, tmp_path)
 
 
 FAST = ("mean_regularized", "client")

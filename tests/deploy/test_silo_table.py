@@ -153,8 +153,3 @@ def test_a_first_policy_asks_for_its_bounds(tmp_path: Path) -> None:
     policy = policy_for(study, "a")
     with pytest.raises(ConfigError, match="lowest and its highest"):
         policy.data.limits("u")
-
-
-def test_a_study_of_an_outcome_that_silos_cannot_declare_is_refused() -> None:
-    with pytest.raises(ConfigError, match="a study predicts one of number, binary, classes"):
-        Roster("patients", ("a",), ("age",), outcome="survival", classes=4)

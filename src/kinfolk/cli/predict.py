@@ -15,8 +15,28 @@ from kinfolk.toml import ConfigError
 
 if TYPE_CHECKING:
     from kinfolk.serving.trained import Fitted
+    from kinfolk.training.run_directory import Run
 
-Models = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or a folder with exported models.")]
+Models = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", help="A run directory, a folder with exported models, or a silo's of a federation."),
+]
+
+
+def models_in(path: Path) -> tuple[Fitted, Run | None]:
+    """The models in a run directory, in a folder of exported ones, or at a silo; and the run, where it is one."""
+    from kinfolk.deploy.scaffold import POLICY_FILE
+    from kinfolk.serving import trained
+    from kinfolk.training import run_directory
+
+    if (path / POLICY_FILE).exists():
+        from kinfolk.deploy.silo_models import from_silo
+
+        return from_silo(path), None
+    if (path / trained.ABOUT).exists():
+        return trained.load(path), None
+    run = run_directory.open_run(path)
+    return trained.from_run(run), run
 
 
 def predict(
@@ -47,12 +67,12 @@ def predict(
     from kinfolk.data.tables.read import as_written, client_ids, polars, read
     from kinfolk.serving.predict_numpy import absent
     from kinfolk.serving.predict_numpy import added as columns_of
-    from kinfolk.serving.trained import open_models, target_facts
-    from kinfolk.training import run_directory, sets_format
+    from kinfolk.serving.trained import target_facts
+    from kinfolk.training import sets_format
 
     horizon = [limits.checked("horizon", time) for time in horizon or ()]
     pl = polars()
-    fitted = open_models(models)
+    fitted, run = models_in(models)
     if horizon and fitted.schema.task != "survival":
         raise ConfigError(f"horizon={horizon} is for times until an event; this model predicts a {fitted.schema.task}")
     file = read(table)
@@ -81,7 +101,7 @@ def predict(
         notes.append(f"not there in training, predicted by the shared model: {', '.join(newcomers[:5])}")
     found, chances = fitted.predict(x, ids)
     beside = columns_of(fitted.schema.task, target_facts(fitted.schema), (found, chances), horizon)
-    sets = None if (models / "model.json").exists() else sets_format.read(run_directory.open_run(models))
+    sets = None if run is None else sets_format.read(run)
     if sets is not None:
         beside |= sets_format.columns(sets, ids, found, chances, fitted.schema.target)
         added_by_sets = "plausible" if "plausible" in beside else "lowest and highest"
@@ -116,7 +136,7 @@ def export(
     from kinfolk.serving.export import export as write
     from kinfolk.serving.trained import notice, open_models
 
-    fitted = open_models(models)
+    fitted, _ = models_in(models)
     folder = write(fitted, output, client=client, shared_only=shared_only, onnx=onnx, for_study=for_study)
     files = sorted(path.name for path in folder.iterdir())
     said = notice(open_models(folder))

@@ -29,10 +29,14 @@ class Columns:
     name: str
     """The data set's name in the ledger, given by its owner: all uses of the same data add up under it."""
     target: str = ""
-    """The column to predict, where there is no schema."""
+    """The column to predict, where there is no schema. Of several labels, which are the study's columns, what they are
+    called together."""
     bounds: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """Likewise: lowest and highest value of every feature (and of a number to predict), public, not read off the
     data."""
+    event: str | None = None
+    """Likewise, where the target is a time until an event: the column that says whether it came (yes), or whether
+    nothing is known from then on (no)."""
     schema: str | None = None
     """A schema as for `kinfolk train`, relative to the policy file: for categories, yes or no, and gaps."""
     row: str | None = None
@@ -47,6 +51,8 @@ class Columns:
     def __post_init__(self) -> None:
         if (self.schema is None) == (not self.target):
             raise ConfigError("give either target and bounds, where all columns are numbers, or schema")
+        if self.schema is not None and self.event is not None:
+            raise ConfigError(f"event={self.event!r}: the schema names it; leave it out")
 
     def limits(self, column: str) -> tuple[float, float]:
         """The declared bounds of a column."""

@@ -20,7 +20,7 @@ from kinfolk.toml import ConfigError, to_toml
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 
 POLICY_FILE = "policy.toml"
-TARGET = "target"
+TARGET, EVENT = "target", "event"
 
 APP = """# The Flower app of this federation. The silos do not run it: each has kinfolk's own, installed by its owner.
 [project]
@@ -101,9 +101,10 @@ def policy_for(study: Study, client: str, **changes: object) -> Policy:
     """A first policy for a silo: the study's own numbers. Where the data is and its bounds are left to fill in."""
     experiment, roster = study.experiment, study.roster
     columns = (*roster.features, TARGET) if roster.outcome == "number" else roster.features
+    event = EVENT if roster.outcome == "survival" else None
     policy = Policy(
         client,
-        Columns("data.csv", f"{client}'s rows", TARGET, dict.fromkeys(columns, ())),
+        Columns("data.csv", f"{client}'s rows", TARGET, dict.fromkeys(columns, ()), event),
         replace(experiment.privacy, cohort=None, budgets={}),
         experiment.training,
         tuple(dict.fromkeys(phase.method for phase in experiment.phases)),

@@ -32,8 +32,10 @@ def read_table(folder: Path, columns: Columns, roster: Roster) -> tuple[Rows, Id
             f"target_range={list(roster.target_range)}: all silos need the same"
         )
     file = read(folder / columns.path)
-    for column in (*schema.columns, schema.target):
-        require_column(file, column.name, "declared in the policy")
+    bounded = (*schema.columns, schema.target) if schema.task == "number" else schema.columns
+    for name in (*(column.name for column in schema.columns), *schema.asked):
+        require_column(file, name, "declared in the policy")
+    for column in bounded:  # a time may be beyond the last edge, a count above the most that counts
         if column.kind == "number":
             _require_inside(column, file, gaps=columns.schema is not None)
     x, notes = encode(schema, file)
@@ -53,9 +55,9 @@ def read_table(folder: Path, columns: Columns, roster: Roster) -> tuple[Rows, Id
 def schema_of(folder: Path, columns: Columns, roster: Roster) -> Schema:
     """What the policy declares: a schema file, or bounds of columns that are all numbers. It must fit the study."""
     if columns.schema is None:
-        return Schema(_target(columns, roster), tuple(_number(columns, name) for name in roster.features))
-    schema = schemas.load(folder / columns.schema)
-    where, classes = columns.schema, roster.classes if roster.outcome == "classes" else 2
+        target = roster.target(columns.target) or _number(columns, columns.target)
+        return roster.schema(target, tuple(_number(columns, name) for name in roster.features), columns.event)
+    schema, where = schemas.load(folder / columns.schema), columns.schema
     guesses = schema.unconfirmed()
     if guesses:
         raise SchemaError(f"{where}: {guesses[0]!r} was guessed from the data: correct it and set confirmed = true")
@@ -63,27 +65,26 @@ def schema_of(folder: Path, columns: Columns, roster: Roster) -> Schema:
         raise SchemaError(f"{where}: client={schema.client!r}, but a silo's table is one client's: leave it out")
     if schema.feature_names() != roster.features:
         raise SchemaError(f"{where} gives the features {schema.feature_names()}, but the study has {roster.features}")
-    if schema.task != roster.outcome or (schema.task != "number" and len(schema.target.classes) != classes):
+    if schema.task != roster.outcome:
         raise SchemaError(f"{where}: target {schema.target.name!r} is not what the study predicts: {roster.outcome}")
-    if schema.target.kind == "category" and schema.target.values != roster.labels:
-        raise SchemaError(
-            f"{where}: the target's values {schema.target.values} are not the study's labels={roster.labels}: all "
-            "silos need the same ones in the same order"
-        )
+    named = schema.target.values if schema.target.kind == "category" else roster.labels
+    own = {
+        "labels": schema.labels or named,
+        "edges": schema.edges,
+        "most": schema.target.high if schema.task == "count" else None,
+    }
+    for name, declared in own.items():
+        if declared != getattr(roster, name):
+            raise SchemaError(
+                f"{where}: the target's {name} {declared} are not the study's {name}={getattr(roster, name)}: all silos "
+                "need the same ones in the same order"
+            )
     return schema
 
 
 def _number(columns: Columns, name: str) -> Column:
     low, high = columns.limits(name)
     return Column(name, low=low, high=high)
-
-
-def _target(columns: Columns, roster: Roster) -> Column:
-    if roster.outcome == "number":
-        return _number(columns, columns.target)
-    if roster.outcome == "binary" and not roster.labels:
-        return Column(columns.target, "yes_no")
-    return Column(columns.target, "category", values=roster.labels or tuple(map(str, range(roster.classes))))
 
 
 def _require_inside(column: Column, file: TableFile, gaps: bool) -> None:

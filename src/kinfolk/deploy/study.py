@@ -18,7 +18,10 @@ import numpy as np
 from jax import Array
 
 from kinfolk import limits, trees
+from kinfolk.data.federation import DataError
+from kinfolk.data.tables.schema import Column, Schema
 from kinfolk.deploy.keys import signing_bytes
+from kinfolk.outcomes import OUTCOMES
 from kinfolk.privacy.choice import ExactMin
 from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.privacy.mechanisms import ExactSum, Sampling
@@ -31,8 +34,8 @@ from kinfolk.types import Afterwards, Algorithm, Model, Rows, Tree
 
 STUDY_FILE, EXPERIMENT_FILE = "study.toml", "experiment.toml"
 
-STUDIED = ("number", "binary", "classes")
-"""Outcomes that silos can agree about so far."""
+SAID_BY = {"survival": "edges", "count": "most", "ordinal": "labels", "labels": "labels"}
+"""What a study must say of an outcome beside its name: all silos' models mean the same by it."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +46,19 @@ class Roster:
     clients: tuple[str, ...]
     features: tuple[str, ...]
     outcome: str = "binary"
-    """`number`, `binary` or `classes`."""
+    """What is predicted: `number`, `binary`, `classes`, `survival`, `count`, `ordinal` or `labels`."""
     classes: int = 0
+    """How many, of `classes`."""
     labels: tuple[str, ...] = ()
-    """The classes by name, in their order; needed only where the silos' schemas name them."""
+    """The classes by name, in their order; needed only where the silos' schemas name them. Of `ordinal` the levels,
+    from the lowest; of `labels` the columns, each yes or no."""
+    edges: tuple[float, ...] = ()
+    """Of `survival`: where intervals end, in the time's unit; public. The last is the horizon."""
+    most: float | None = None
+    """Of `count`: the most that counts; public. Larger ones are moved there."""
     sizes: tuple[int, ...] = ()
-    """The clients' public numbers of rows; needed only where means are weighted by size."""
+    """The clients' public numbers of rows (of people, where they are the units); needed only where means are weighted
+    by size."""
     keys: tuple[str, ...] = ()
     """The clients' public keys for secure sums (`aggregator = "secure"`), as in `signing.pub`, in their order."""
     tests: tuple[int, ...] = ()
@@ -64,14 +74,11 @@ class Roster:
 
     def __post_init__(self) -> None:
         limits.settle(self)
-        if self.outcome not in STUDIED:
-            raise ConfigError(f"outcome={self.outcome!r}: a study predicts one of {', '.join(STUDIED)} so far")
         if not self.clients or len(set(self.clients)) < len(self.clients):
             raise ConfigError(f"clients={self.clients}: at least one, and every name once")
         if not self.features or len(set(self.features)) < len(self.features):
             raise ConfigError(f"features={self.features}: at least one, and every name once")
-        if self.labels and len(self.labels) != {"binary": 2, "classes": self.classes}.get(self.outcome):
-            raise ConfigError(f"labels={self.labels}: one for each class of outcome={self.outcome!r}")
+        self._check_outcome()
         if self.sizes and len(self.sizes) != len(self.clients):
             raise ConfigError(f"sizes={self.sizes}: give one for each of the {len(self.clients)} clients")
         if self.keys and len(set(map(signing_bytes, self.keys))) < len(self.clients):
@@ -80,6 +87,47 @@ class Roster:
             )
         if self.quorum > len(self.clients):
             raise ConfigError(f"quorum={self.quorum}: there are {len(self.clients)} clients; give at most as many")
+
+    def _check_outcome(self) -> None:
+        """Refuses an outcome that is not said as a whole, as a schema would."""
+        if self.outcome not in OUTCOMES:
+            raise ConfigError(f"outcome={self.outcome!r} is not one of {', '.join(OUTCOMES)}")
+        for name, own in {"edges": self.edges, "most": self.most, "labels": self.labels}.items():
+            needed = SAID_BY.get(self.outcome) == name
+            if needed and not own:
+                raise ConfigError(f"outcome={self.outcome!r} needs {name}: give it, the same for all silos")
+            if own and not needed and (name != "labels" or len(self.labels) != self.answers):
+                raise ConfigError(f"{name}={own} does not fit outcome={self.outcome!r}: correct it, or leave it out")
+        if self.classes and self.outcome in SAID_BY:
+            raise ConfigError(f"classes={self.classes}: outcome={self.outcome!r} says it by {SAID_BY[self.outcome]}")
+        event = "event" if self.outcome == "survival" else None
+        try:
+            self.schema(self.target("target") or Column("target", low=0, high=1), (Column("x", low=0, high=1),), event)
+        except DataError as error:
+            raise ConfigError(str(error)) from None
+
+    @property
+    def answers(self) -> int:
+        """How many classes, levels, intervals or labels there are."""
+        if self.outcome in ("survival", "ordinal", "labels"):
+            return len(self.edges or self.labels)
+        return {"binary": 2, "classes": self.classes}.get(self.outcome, 0)
+
+    def target(self, name: str) -> Column | None:
+        """The column of this name as what is predicted; None: a number, whose bounds are the silos' own."""
+        if self.outcome == "number":
+            return None
+        if self.outcome in ("survival", "count"):
+            return Column(name, low=0, high=self.most or max(self.edges))
+        if self.outcome == "labels" or (self.outcome == "binary" and not self.labels):
+            return Column(name, "yes_no")
+        return Column(name, "category", values=self.labels or tuple(map(str, range(self.classes))))
+
+    def schema(self, target: Column, columns: tuple[Column, ...], event: str | None) -> Schema:
+        """A silo's table with this outcome. `event`: of `survival`, the column that says whether the event came."""
+        outcome = self.outcome if self.outcome in SAID_BY else None
+        labels = self.labels if self.outcome == "labels" else ()
+        return Schema(target, columns, outcome=outcome, event=event, edges=self.edges, labels=labels)
 
 
 def require_separate_rounds(level: PrivacyLevel) -> None:
@@ -173,7 +221,7 @@ class Study:
     @cached_property
     def model(self) -> Model:
         roster = self.roster
-        return build_model(self.experiment.model, (len(roster.features),), roster.outcome, roster.classes)
+        return build_model(self.experiment.model, (len(roster.features),), roster.outcome, roster.answers)
 
     @cached_property
     def algorithms(self) -> tuple[Algorithm, ...]:
@@ -242,10 +290,12 @@ class Study:
 
     def row_shapes(self, rows: int) -> Rows:
         """The shape of a client's rows, of which there are `rows`."""
-        label = jnp.float32 if self.roster.outcome == "number" else jnp.int32
+        roster = self.roster
+        kind = jnp.float32 if roster.outcome in ("number", "count") else jnp.int32
+        each = (roster.answers,) if roster.outcome == "labels" else ()
         return Rows(
-            jax.ShapeDtypeStruct((rows, len(self.roster.features)), jnp.float32),
-            jax.ShapeDtypeStruct((rows,), label),
+            jax.ShapeDtypeStruct((rows, len(roster.features)), jnp.float32),
+            jax.ShapeDtypeStruct((rows, *each), kind),
             jax.ShapeDtypeStruct((rows,), bool),
         )
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kinfolk.types import Model, Params
 
 VERSION = 1
+ABOUT = "model.json"
+"""What exported models are, beside the numbers."""
 Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
 """Weights and biases, layer by layer; of all clients with a leading client axis."""
 
@@ -109,10 +111,11 @@ def from_run(run: Run) -> Fitted:
     if any(leaf.shape[0] != len(ids) for leaf in jax.tree.leaves(own)):
         raise run_files.damaged(models, f"it names {len(ids)} clients and has models of others")
     common = shared_model(phase.method, model, shared)
-    return Fitted(schema, ids, _dense(model, own), None if common is None else _dense(model, common), run.statement())
+    others = None if common is None else dense_layers(model, common)
+    return Fitted(schema, ids, dense_layers(model, own), others, run.statement())
 
 
-def _dense(model: Model, params: Params) -> Layers:
+def dense_layers(model: Model, params: Params) -> Layers:
     """The weights of a model of dense layers with rectifiers between them; biases of intervals join the last layer."""
     kinds = [type(layer).__name__ for layer in model.layers]
     if not kinds or set(kinds) - {"Dense", "Relu", "Baseline"}:
@@ -184,7 +187,7 @@ def save(fitted: Fitted, folder: Path) -> Path:
         "privacy": fitted.privacy,
     }
     about["digest"] = predict_numpy.digest(about, weights)
-    run_directory.write_json(folder / "model.json", about)
+    run_directory.write_json(folder / ABOUT, about)
     run_directory.write_text(folder / "predict.py", Path(predict_numpy.__file__).read_text())
     return folder
 
@@ -226,7 +229,7 @@ def load(folder: Path) -> Fitted:
     from kinfolk.training import run_files
 
     path = folder / "model.safetensors"
-    about = run_files.read_json(folder / "model.json", Saved)
+    about = run_files.read_json(folder / ABOUT, Saved)
     if about["version"] != VERSION:
         raise DataError(f"{folder} has version {about['version']}; this kinfolk reads {VERSION}: update it")
     try:
@@ -251,4 +254,4 @@ def open_models(path: Path) -> Fitted:
     """The models in a run directory, or in a folder of saved models."""
     from kinfolk.training import run_directory
 
-    return load(path) if (path / "model.json").exists() else from_run(run_directory.open_run(path))
+    return load(path) if (path / ABOUT).exists() else from_run(run_directory.open_run(path))
