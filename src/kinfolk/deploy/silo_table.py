@@ -74,10 +74,11 @@ def schema_of(folder: Path, columns: Columns, roster: Roster) -> Schema:
         "most": schema.target.high if schema.task == "count" else None,
     }
     for name, declared in own.items():
-        if declared != getattr(roster, name):
+        agreed = getattr(roster, name)
+        if declared != agreed:
             raise SchemaError(
-                f"{where}: the target's {name} {declared} are not the study's {name}={getattr(roster, name)}: all silos "
-                "need the same ones in the same order"
+                f"{where}: the target's {name} {declared} are not the study's {name}={agreed}: all silos need the same "
+                "ones in the same order"
             )
     return schema
 
