@@ -14,7 +14,7 @@ from kinfolk.data.tables.schema import Schema
 from kinfolk.outcomes import level_loss, remaining
 from kinfolk.serving import predict_numpy, trained
 from kinfolk.serving.to_onnx import as_onnx
-from kinfolk.serving.trained import Fitted, _dense
+from kinfolk.serving.trained import Fitted, dense_layers
 from tests.data.tables.test_outcomes import SCHEMAS
 from tests.serving.test_predict_numpy import PRIVACY
 
@@ -23,7 +23,7 @@ def made(schema: Schema) -> Fitted:
     """A model nobody trained, of one feature."""
     model = models.generalized_linear(1, schema.task, len(schema.classes))
     params = jax.tree.map(lambda leaf: leaf + 0.4, model.init(jax.random.key(0)))
-    layers = _dense(model, params)
+    layers = dense_layers(model, params)
     return Fitted(schema, ("lyon",), tuple((w[None], b[None]) for w, b in layers), layers, PRIVACY)
 
 

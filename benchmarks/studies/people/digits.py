@@ -15,7 +15,7 @@ def boxed(images: np.ndarray) -> np.ndarray:
     `images`: squares of numbers from 0 (ink) to 255, one per row.
     """
     ink = 1 - images.astype(np.float32) / 255
-    rows, columns = (_places(*_ends((ink > INK).any(axis=axis)), images.shape[1]) for axis in (2, 1))
+    rows, columns = (_places(*_ends(ink.max(axis=axis) > INK), images.shape[1]) for axis in (2, 1))
     drawn = _between(ink, rows, columns)
     return drawn.reshape(len(ink), SIDE, SAMPLES, SIDE, SAMPLES).mean((2, 4)).reshape(len(ink), -1)
 

@@ -325,10 +325,10 @@ class Coordinator:
             result["epsilon"] = result["delta"] = None
             result["accounts"] = "every silo has its own budget and ledger; `kinfolk deploy status` there shows it"
             words = (
-                "PRIVACY STATEMENT\n\nWhat is protected: one example of a silo, or one person with all rows there where "
-                "its policy names people, against everybody else, this server "
+                "PRIVACY STATEMENT\n\nWhat is protected: one example of a silo (one person with all rows there, where "
+                "its policy names people), against everybody else, this server included. How well: "
+                f"{result['accounts']}. This server saw nothing that is not already private.\n"
             )
-            words += f"included. How well: {result['accounts']}. This server saw nothing that is not already private.\n"
             words += "\n".join(line for one in result.get("may_be_shown", ()) for line in in_words(one))
         else:
             words = text(result)
