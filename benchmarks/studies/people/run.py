@@ -29,7 +29,7 @@ RESULTS = Path(__file__).parent / "results" / "people.json"
 DELTA = 1e-5
 
 
-CHOOSING_DRAWS = 2
+CHOOSING_DRAWS = 4
 """Of noise, for each setting that is tried."""
 
 
@@ -59,7 +59,7 @@ class Setting:
     clip: float
 
 
-STEPS, ROW_CLIPS, PERSON_CLIPS = (1.0, 2.0, 4.0, 8.0), (5.0, 2.0), (1.0, 0.5, 0.25, 0.1)
+STEPS, ROW_CLIPS, PERSON_CLIPS = (1.0, 2.0, 4.0, 8.0, 16.0), (5.0, 2.0), (0.5, 0.25, 0.1, 0.05)
 CASES = {
     "made up": Case(lambda: made_up(0), (1.0,), 20, (2.0,), (0.5,), (0.5,), 20, draws=10),
     "patients, long stays": Case(long_stays, (3.0, 1.0), 60, (0.5,), (3.0,), (3.0,), 5),
@@ -101,7 +101,7 @@ def chosen(case: Case, rows: Rows, privacy: PrivacyLevel, people: bool) -> Setti
 def measured(case: Case) -> dict[str, Any]:
     """Accuracies at person level, at row level, and by other ways to protect people."""
     begin, rows = time.process_time(), case.rows()
-    trained, once = ~rows.test(), rows.one_each()
+    trained, once, root = ~rows.test(), rows.one_each(), case.rows_per_person**0.5
     people = np.unique(rows.person[trained], return_counts=True)[1]
 
     def mean(own: Rows, privacy: PrivacyLevel, setting: Setting, by_person: bool = False) -> tuple[float, float]:
@@ -126,6 +126,8 @@ def measured(case: Case) -> dict[str, Any]:
         ways = {
             "row level": mean(rows, level, by_row),
             "person level": mean(rows, level, by_person, True),
+            "person level, clip of rows": mean(rows, level, by_row, True),
+            "person level, clip by rule": mean(rows, level, replace(by_row, clip=by_row.clip / root), True),
             "one row each": mean(once, level, by_row),
             "row level, with noise for all rows of a person": mean(rows, group, by_row),
         }
