@@ -142,7 +142,8 @@ def page(results: dict[str, Any]) -> str:
     for name, found in results.items():
         for epsilon, own in ((key, value) for key, value in found.items() if isinstance(value, dict)):
             ways = [f"{own[way][0]:.4f} ± {own[way][1]:.4f}" for way in ("person level", "row level")]
-            rest = [own[way][0] for way in ("one row each", "row level, with noise for all rows of a person")]
+            others = ("person level, clip by rule", "one row each", "row level, with noise for all rows of a person")
+            rest = [own[way][0] for way in others]
             cells = (name, f"{found['rows']} of {found['people']}", epsilon, *ways, *rest, found["no privacy"])
             lines.append("| " + " | ".join(map(str, cells)) + " |")
             numbers = (own[f"{unit} setting"][what] for unit in ("person", "row") for what in ("step_size", "clip"))
