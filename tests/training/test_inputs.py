@@ -29,6 +29,7 @@ from kinfolk import (
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.toml import ConfigError
 from kinfolk.training import job_file, offload
+from kinfolk.training.inputs import as_units
 from kinfolk.types import Model
 
 
@@ -166,3 +167,10 @@ def test_own_data_travel_to_another_machine_and_own_models_do_not(tmp_path: Path
     with pytest.raises(ConfigError, match="data of this run were given as objects"):
         offload.merge(where.path, tmp_path / "result.npz")
     assert offload.merge(where.path, tmp_path / "result.npz", data=data).done()
+
+
+def test_people_are_units_where_clients_pay_and_rows_where_the_client_is_the_unit() -> None:
+    """Also in the streaming store, which is for client level alone."""
+    data = from_rows(np.ones((6, 2)), np.ones(6), ["p", "q"] * 3, person_ids=[1, 2, 1, 2, 3, 4], test_fraction=0.0)
+    assert as_units(data, example_level(1.0)).train.sizes.tolist() == [2, 2]
+    assert as_units(data, client_level(1.0)) is data
