@@ -35,7 +35,7 @@ def newton(model: Model, rows: Rows, centre: Params, precision: Value, steps: in
         gradient = jnp.einsum("no,nop->p", first, slopes) / _count(rows) + prior @ (flat - start)
         return flat - solve_positive(curvature + prior, gradient)
 
-    return unflatten(jax.lax.fori_loop(0, steps, step, start))
+    return unflatten(step(0, start) if steps == 1 else jax.lax.fori_loop(0, steps, step, start))
 
 
 def bounded_newton(model: Model, rows: Rows, centre: Params, precision: Value, steps: int = 40) -> Params:
@@ -115,6 +115,8 @@ def solve_positive(matrix: Array, right: Array) -> Array:
 
 def eliminate(matrix: Array, right: Array) -> tuple[Array, Array]:
     """The solution for several right sides, and half the logarithm of the determinant: elimination without pivots."""
+    if len(matrix) == 1:
+        return right / matrix, jnp.log(jnp.abs(matrix[0, 0])) / 2
 
     def step(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         joined, volume = state

@@ -14,7 +14,7 @@ from kinfolk.cli.output import result_row, show_results
 from kinfolk.personalize import AFTERWARDS
 from kinfolk.personalize.fine_tune import OBJECTIVES, FineTuneAfterwards
 from kinfolk.personalize.registry import build
-from kinfolk.personalize.self_select import SelfSelect
+from kinfolk.personalize.self_select import RULES, BesideAlone, SelfSelect
 from kinfolk.privacy.choice import ExactMin, NoisyMin
 from kinfolk.privacy.gates import DataGate
 from kinfolk.privacy.levels import client_level, example_level
@@ -78,6 +78,17 @@ def test_a_good_shared_model_is_used_and_a_bad_one_is_not(rule: str) -> None:
     }
     assert losses["good"] < losses["alone"] if rule == "aggregate" else losses["good"] <= losses["alone"]
     assert losses["bad"] < 1.3 * losses["alone"] + 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES)
+def test_one_program_shows_what_is_chosen_and_what_a_client_has_alone(rule: str) -> None:
+    gate = gate_for(models.linear(3), rows=14)
+    common = ({"weights": jnp.array([[1.0], [-1.0], [0.5]]), "bias": jnp.zeros(1)},)
+    both = BesideAlone(SelfSelect(rule=rule))(common, common, gate)
+    for found, expected in zip(both, (rule, "alone"), strict=True):
+        one = SelfSelect(rule=expected)(common, common, gate)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, one)
 
 
 @pytest.mark.slow

@@ -129,10 +129,10 @@ def terms_of(piece: Piece, level: str, data: Federation, weights: int) -> Any:
         parties = clients if level == "example" else 1
         uses = {kind: np.full((rounds, parties), int(kind == made)) for kind in privacy.level.kinds}
         calibrated[epsilon] = terms_for(privacy, who, uses)
-    return _stacked([calibrated[epsilon] for epsilon in piece.epsilons])
+    return stacked([calibrated[epsilon] for epsilon in piece.epsilons])
 
 
-def _stacked(values: Sequence[Any]) -> Any:
+def stacked(values: Sequence[Any]) -> Any:
     """Trees of numbers as one with a leading axis of points."""
     return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf, jnp.float32) for leaf in leaves]), *values)
 
@@ -174,7 +174,7 @@ def write(setting: Setting, level: str, half: str, folder: Path) -> None:
     clients, tests, widths, most = lay_out(data, batch_size=BATCH[level], epochs=1, most_blocks=2)
     pieces = pieces_of(first, level)
     programs = tuple(
-        (_stacked(piece.algorithms), terms_of(piece, level, first, weights), piece.afterwards) for piece in pieces
+        (stacked(piece.algorithms), terms_of(piece, level, first, weights), piece.afterwards) for piece in pieces
     )
     name = f"{setting.name.split(',')[0].replace(' ', '-')}-{len(first.ids)}-{level}"
     job_file.save((clients, tests, programs), folder / f"{name}.npz")

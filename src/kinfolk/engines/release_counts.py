@@ -54,4 +54,4 @@ def _counters(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, 
 
 def _without_rows(rows: Rows) -> Rows:
     """A block of one masked row per client: what counting needs of a client's data."""
-    return jax.tree.map(lambda leaf: jnp.zeros((leaf.shape[0], 1, *leaf.shape[2:]), leaf.dtype), rows)
+    return jax.tree.map(lambda leaf: np.zeros((leaf.shape[0], 1, *leaf.shape[2:]), leaf.dtype), rows)

@@ -61,6 +61,10 @@ class SelfSelect:
 
     def choose(self, functions: Model, rows: Rows, common: Params) -> Params:
         """The model that a client with these rows ends up with."""
+        return self.beside_alone(functions, rows, common)[0]
+
+    def beside_alone(self, functions: Model, rows: Rows, common: Params) -> tuple[Params, Params]:
+        """The model that a client with these rows ends up with, and the best one that it could have fitted alone."""
         nothing = functions.init(jax.random.key(0))
         count, only_alone = len(self.strengths), self.rule == "alone"
         centres = (nothing,) * count + (() if only_alone else (common,) * count)
@@ -70,7 +74,7 @@ class SelfSelect:
         best = jnp.argmin(alone_losses.sum(axis=1))
         local, local_losses = trees.row(alone, best), alone_losses[best]
         if only_alone:
-            return local
+            return local, local
         held, held_losses, held_merits = trees.row(every, slice(count, None))
         plain = jnp.where(rows.mask, jax.vmap(lambda x, y: _score(functions, common, x, y))(rows.x, rows.y), 0)
         held = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), held, common)
@@ -80,13 +84,13 @@ class SelfSelect:
         if self.rule == "cautious":
             winner = jnp.argmin(held_losses.sum(axis=1))
             gain = _gain(rows, local_losses - held_losses[winner], self.margin)
-            return trees.choose(gain > 0, trees.row(held, winner), local)
+            return trees.choose(gain > 0, trees.row(held, winner), local), local
         models = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), alone, held)
         fixed = _merit(functions, rows, common, plain, common, jnp.float32(FIXED))
         merits = jnp.concatenate([alone_merits, held_merits, fixed[None]])
         if is_linear(functions):
-            return jax.tree.map(lambda leaf: jnp.tensordot(jax.nn.softmax(merits), leaf, axes=1), models)
-        return trees.row(models, jnp.argmax(merits))  # weights of deep models mean nothing on average
+            return jax.tree.map(lambda leaf: jnp.tensordot(jax.nn.softmax(merits), leaf, axes=1), models), local
+        return trees.row(models, jnp.argmax(merits)), local  # weights of deep models mean nothing on average
 
     def _candidates(self, model: Model, rows: Rows, centres: Params, strengths: Array) -> tuple[Params, Array, Array]:
         """For each centre and strength a model held near it, its losses on rows that it did not see, and its merit."""
@@ -119,6 +123,20 @@ class SelfSelect:
                 return fit(*held, rows.mask), losses, -losses.sum() / (2 if is_linear(model) else 1)
 
         return jax.lax.map(one, (centres, strengths))
+
+
+@trees.register
+@dataclass(frozen=True)
+class BesideAlone:
+    """Self-selection that also shows what clients would have alone: both from one program, and one set of candidates.
+
+    As what clients do afterwards it returns a pair of models.
+    """
+
+    chosen: SelfSelect
+
+    def __call__(self, common: Params, model: Params, gate: DataGate) -> tuple[Params, Params]:
+        return self.chosen.beside_alone(gate.model, gate.examples(), common)
 
 
 def is_linear(model: Model) -> bool:

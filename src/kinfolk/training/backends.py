@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -74,8 +75,11 @@ class Resident:
         return measure(job, phase, state)
 
     def write_models(self, job: Job, path: Path, phase: int, state: State) -> None:
-        algorithm = trees.row(as_sweep(job.algorithms[phase]), 0)
-        models = resident.final_models(algorithm, resident.one_run(state))
+        if jax.tree.leaves(state.models):
+            models = resident.one_run(jax.device_get(state.models))
+        else:
+            algorithm = trees.row(as_sweep(job.algorithms[phase]), 0)
+            models = resident.final_models(algorithm, resident.one_run(state))
         run_directory.write_tree(path, models, ids=np.array(job.ids))
 
     def tidy(self, state: State) -> None:

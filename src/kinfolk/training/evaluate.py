@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 
 from kinfolk import trees
@@ -64,12 +65,11 @@ def at_the_end(job: Job, phase: int, state: Tree, numbers: Numbers) -> tuple[Sco
     if job.experiment.engine.store == "device":
         lacking = [one.key for one in scorecard.yardsticks(model.outcome, data[0].target) if one.key not in numbers]
         if lacking:
-            models = resident.all_models(as_sweep(job.algorithms[phase]), state)
+            models = jax.device_get(resident.all_models(as_sweep(job.algorithms[phase]), state))
             found = [scorecard.of_models(model, trees.row(models, (0, n)), data[n % len(data)]) for n in seeds]
             own |= {key: scorecard.together(found)[key] for key in lacking}
-        common = [
-            shared_model(job.experiment.phases[phase].method, model, trees.row(state.shared, (0, n))) for n in seeds
-        ]
+        published = jax.device_get(state.shared)
+        common = [shared_model(job.experiment.phases[phase].method, model, trees.row(published, (0, n))) for n in seeds]
         if all(one is not None for one in common):
             pairs = zip(common, seeds, strict=True)
             shared = scorecard.together(

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NoReturn, TypedDict
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from kinfolk.accounting import locks, owner
@@ -18,7 +17,7 @@ from kinfolk.accounting.ledger import Ledger, LedgerError
 from kinfolk.engines import resident
 from kinfolk.engines.client_store import StoreError
 from kinfolk.engines.resident import State
-from kinfolk.personalize.self_select import SelfSelect
+from kinfolk.personalize.self_select import BesideAlone, SelfSelect
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.training import inputs, published, run_directory, run_files, scorecard, statements, tracking
 from kinfolk.training.backends import Backend, backend_of
@@ -30,7 +29,7 @@ from kinfolk.training.inputs import GivenData
 from kinfolk.training.noise_tape import checked_for_release, with_fresh_noise, without_noise
 from kinfolk.training.prepare import Job, prepare
 from kinfolk.training.run_directory import Begun, Run, StoppedError
-from kinfolk.types import Afterwards, Model, Tree
+from kinfolk.types import Model, Tree
 
 STOPPED = "stopped.json"
 
@@ -238,7 +237,7 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None, trac
 def is_finite(job: Job, state: Tree) -> bool:
     """Whether weights are numbers, as far as everybody may know it: at client level a client's own are its own."""
     own = () if job.plan.level.server_pays else (getattr(state, "personal", ()), getattr(state, "models", ()))
-    return all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves((state.shared, own)))
+    return all(bool(np.isfinite(leaf).all()) for leaf in jax.device_get(jax.tree.leaves((state.shared, own))))
 
 
 def stop(job: Job, where: Run, ledger: Ledger, chunk: Chunk, left: Sequence[Chunk]) -> NoReturn:
@@ -265,15 +264,14 @@ def stop(job: Job, where: Run, ledger: Ledger, chunk: Chunk, left: Sequence[Chun
 def _personalise(job: Job, where: Run, phase: int, state: State) -> State:
     """What clients do alone after the last round, and who gained or lost by sharing (which nobody else may see)."""
 
-    def with_step(step: Afterwards | None) -> State:
-        algorithm, terms = as_sweep(job.algorithms[phase]), as_sweep(job.terms)
-        return resident.personalise(job.plan, as_array(step), algorithm, terms, job.clients, state)
-
-    after = with_step(job.afterwards)
-    if isinstance(job.afterwards, SelfSelect):
-        alone = measure(job, phase, with_step(replace(job.afterwards, rule="alone")))["error"]
-        chosen = measure(job, phase, after)["error"]
-        run_directory.write_json(where.private / "self_selection.json", gains(alone, chosen))
+    own = job.afterwards
+    step = BesideAlone(own) if isinstance(own, SelfSelect) else own
+    algorithm, terms = as_sweep(job.algorithms[phase]), as_sweep(job.terms)
+    after = resident.personalise(job.plan, as_array(step), algorithm, terms, job.clients, state)
+    if isinstance(step, BesideAlone):
+        after, alone = (replace(after, models=models) for models in after.models)
+        errors = [measure(job, phase, one)["error"] for one in (alone, after)]
+        run_directory.write_json(where.private / "self_selection.json", gains(*errors))
     return after
 
 
@@ -323,7 +321,8 @@ def finish(job: Job, where: Run, ledger: Ledger, state: Tree, phase: int, done: 
     clean = "personal" in job.plan.level.clean
     backend.write_models(job, (where.public if clean else where.private) / "models.npz", phase, state)
     run_directory.write_tree(
-        (where.public if job.plan.level.private else where.private) / "shared.npz", resident.one_run(state.shared)
+        (where.public if job.plan.level.private else where.private) / "shared.npz",
+        resident.one_run(jax.device_get(state.shared)),
     )
     numbers = backend.measure(job, phase, state, everybody=True)
     clients = measured(numbers["error"]).tolist()

@@ -220,7 +220,7 @@ def predicted(model: Model, models: Params, whose: np.ndarray | None, x: Tree) -
 
     `models`: weights, one row per client where `whose` says which each row needs. `x`: features, one row each.
     """
-    count = len(jax.tree.leaves(x)[0])
+    models, count = jax.device_get(models), len(jax.tree.leaves(x)[0])
     width = sum(leaf[:1].size for leaf in jax.tree.leaves(x))
     if whose is not None:
         width += sum(leaf[:1].size for leaf in jax.tree.leaves(models))
