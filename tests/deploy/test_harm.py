@@ -22,8 +22,7 @@ from kinfolk.deploy.message_relay import REFUSAL
 from kinfolk.deploy.silo_program import Program, prepare_silo
 from kinfolk.deploy.wire import RECEIPT, pack
 from kinfolk.deploy.worker import Worker
-from tests.deploy.federations import CLIENTS, federation_of, policy_of, rows_of, study_of
-from tests.deploy.test_parity import simulated
+from tests.deploy.federations import CLIENTS, federation_of, policy_of, rows_of, simulated, study_of
 
 ROUNDS, KILLS, FUZZED = 8, 40, 2000
 PLACES: tuple[tuple[Any, str], ...] = (

@@ -22,8 +22,12 @@ from kinfolk.deploy.silo_program import prepare_silo
 from kinfolk.deploy.silo_table import read_table
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.deploy.worker import Worker
+from kinfolk.metrics.survival import left_after
 from kinfolk.toml import ConfigError, to_toml
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.training.shown import shown_before
+from kinfolk.types import Rows
+from tests.deploy.evaluations import evaluated
 from tests.deploy.federations import level_of, require_parity
 
 SILOS, FEATURES, ROWS, PEOPLE = ("a", "b"), ("u", "v"), 12, 6
@@ -84,15 +88,17 @@ SAID: dict[str, dict[str, Any]] = {
 MODELS = {"survival": "hazard", "count": "poisson", "ordinal": "ordinal", "labels": "multilabel"}
 
 
-def study_of(outcome: str) -> Study:
+def study_of(outcome: str, **evaluation: Any) -> Study:
+    """`evaluation`: what the study says of it."""
     experiment = Experiment(
         seed=7,
         model=ModelChoice(MODELS[outcome]),
         training=Training(),
         privacy=level_of("example"),
         phases=(Phase("mean_regularized", 2, {"strength": 0.5, "step_size": 0.3}),),
+        evaluate=1.0 if evaluation else None,
     )
-    return Study(Roster("outcomes", SILOS, FEATURES, outcome, **SAID[outcome]), experiment)
+    return Study(Roster("outcomes", SILOS, FEATURES, outcome, **SAID[outcome], **evaluation), experiment)
 
 
 def policy_of(study: Study, client: str, person: str | None) -> Policy:
@@ -153,6 +159,31 @@ def test_an_outcome_over_tables_of_silos_is_trained_and_predicted_as_in_simulati
     assert (chances is None) == (outcome == "count")
     if chances is not None:
         assert ((chances >= 0) & (chances <= 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "named"),
+    [
+        ("survival", ["concordance (C-index)", *(left_after(edge, "years") for edge in EDGES)]),
+        pytest.param("ordinal", ["levels that the guess is off, on average"], marks=pytest.mark.slow),
+        pytest.param("labels", [], marks=pytest.mark.slow),
+        pytest.param("count", [], marks=pytest.mark.slow),
+    ],
+)
+def test_an_outcome_is_evaluated_at_silos(outcome: str, named: list[str], tmp_path: Path) -> None:
+    study = study_of(outcome, tests=(4, 4), target_unit="years")
+    with ExitStack() as stack:
+        silos = []
+        for client, table in zip(SILOS, tables(), strict=True):
+            policy = replace(policy_of(study, client, None), evaluate=1.0)
+            rows = Rows(table.x, table.targets(outcome), np.ones(ROWS, bool))
+            silos.append(stack.enter_context(Worker(prepare_silo(study, policy, rows), tmp_path / client)))
+        shown = shown_before(evaluated(study, silos, tmp_path / "server").run)
+    (found,) = shown
+    names = [metric["name"] for metric in found["metrics"]]
+    assert names
+    assert [name for name in named if name not in names] == []
+    assert found.get("times", []) == (list(EDGES) if outcome == "survival" else [])
 
 
 @pytest.mark.fast

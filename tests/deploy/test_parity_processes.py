@@ -20,9 +20,8 @@ from kinfolk.deploy.status import server_status
 from kinfolk.deploy.study import Study
 from kinfolk.training import run_directory
 from kinfolk.training.experiment import Afterwards
-from tests.deploy.federations import TRAINING, federation_of, rows_of, study_of
+from tests.deploy.federations import TRAINING, federation_of, rows_of, simulated, study_of
 from tests.deploy.processes import MARKS, free_port, kinfolk, processes, require_success, wait_until
-from tests.deploy.test_parity import simulated
 
 pytestmark = MARKS
 

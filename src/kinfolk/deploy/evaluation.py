@@ -17,10 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from kinfolk.accounting.account import Account
+from kinfolk.data.tables.targets import target_of
 from kinfolk.data.target import Target
 from kinfolk.deploy.policy import Policy, has_leave
 from kinfolk.deploy.silo_rows import SiloRows
-from kinfolk.deploy.study import Roster, Study
+from kinfolk.deploy.study import Study
 from kinfolk.privacy.exact_noise import MOST_UNITS
 from kinfolk.privacy.mechanisms import NoisySum
 from kinfolk.privacy.tables import SCORED, Board, Unit
@@ -72,12 +73,12 @@ class Evaluation:
         one = jnp.zeros(len(study.roster.features), jnp.float32)
         centre = ordinary_score(model, one, common, None) if model.outcome in SCORED else 0.0
         edges = edges_of(model, self.target, counted, epsilon, centre)
-        return Board(edges, None, None if self.by_client else common, model, study.roster.classes)
+        return Board(edges, None, None if self.by_client else common, model, study.roster.answers)
 
     @cached_property
     def target(self) -> Target:
         """What is predicted, as the study declares it."""
-        return target_of(self.study.roster)
+        return target_of(self.study.roster.declared)
 
     @cached_property
     def cells(self) -> int:
@@ -117,15 +118,6 @@ class Evaluation:
 
 
 CLIENTS = "clients, each with the mean of its rows"
-
-
-def target_of(roster: Roster) -> Target:
-    """The target as a study declares it."""
-    if roster.outcome == "number":
-        low, high = roster.target_range
-        return Target(unit=roster.target_unit, low=low, high=high)
-    plain = tuple(map(str, range(roster.classes)))
-    return Target(labels=roster.labels or plain)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ a message: not the method, not its numbers, not how many rounds there are.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ class Roster:
     target_range: tuple[float, ...] = ()
     """Likewise for a number: its lowest and highest value, as every silo declares it."""
     target_unit: str = ""
-    """What it is measured in."""
+    """What a number, a time or a count is measured in."""
     quorum: int = 1
     """The fewest silos that a round needs: at example level answers, at client level silos that are there, whoever is
     drawn. With fewer the server waits, and then stops."""
@@ -100,9 +100,8 @@ class Roster:
                 raise ConfigError(f"{name}={own} does not fit outcome={self.outcome!r}: correct it, or leave it out")
         if self.classes and self.outcome in SAID_BY:
             raise ConfigError(f"classes={self.classes}: outcome={self.outcome!r} says it by {SAID_BY[self.outcome]}")
-        event = "event" if self.outcome == "survival" else None
         try:
-            self.schema(self.target("target") or Column("target", low=0, high=1), (Column("x", low=0, high=1),), event)
+            _ = self.declared
         except DataError as error:
             raise ConfigError(str(error)) from None
 
@@ -122,6 +121,13 @@ class Roster:
         if self.outcome == "labels" or (self.outcome == "binary" and not self.labels):
             return Column(name, "yes_no")
         return Column(name, "category", values=self.labels or tuple(map(str, range(self.classes))))
+
+    @property
+    def declared(self) -> Schema:
+        """The outcome alone, as far as the study says it, of a table with made-up names."""
+        low, high = self.target_range if len(self.target_range) == 2 else (0.0, 1.0)
+        target = replace(self.target("") or Column("", low=low, high=high), unit=self.target_unit)
+        return self.schema(target, (Column("x", low=0, high=1),), "event" if self.outcome == "survival" else None)
 
     def schema(self, target: Column, columns: tuple[Column, ...], event: str | None) -> Schema:
         """A silo's table with this outcome. `event`: of `survival`, the column that says whether the event came."""
