@@ -294,7 +294,12 @@ def _secure(study: Study, policy: Policy, source: Source, key: Ed25519PrivateKey
     theirs = shared.account.privacy
     own = replace(policy.privacy, survivors=theirs.survivors, colluding=theirs.colluding)
     account = replace(
-        shared.account, privacy=own, data=policy.data.name, parties=(policy.client,), source=replace(source, people=0)
+        shared.account,
+        privacy=own,
+        data=policy.data.name,
+        parties=(policy.client,),
+        terms=_on_host(shared.account.terms),  # which every payment reads
+        source=replace(source, people=0),
     )
     return SiloTerms(shared, account, pins, key)
 

@@ -230,8 +230,8 @@ def _bounds(law: Law, scale: np.ndarray, j: np.ndarray, edge: int) -> tuple[np.n
     x = law.magnitude(at_least_small * 2.0**-64)
     error = 2.0**-50 + 4 / at_least_small + 2 * RELATIVE_ERROR * x
     shift = 1 - edge / 2
-    low, high = np.floor(scale * np.maximum(x - error, 0) + shift), np.floor(scale * (x + error) + shift)
-    return low.astype(np.int64), high.astype(np.int64)
+    low, high = scale * np.maximum(x - error, 0) + shift, scale * (x + error) + shift
+    return low.astype(np.int64), high.astype(np.int64)  # none is negative, so that this rounds down
 
 
 @dataclass(frozen=True)

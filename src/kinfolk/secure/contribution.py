@@ -24,7 +24,7 @@ def on_grid(message: np.ndarray, clip: float) -> np.ndarray:
     `message`: numbers, or whole steps already. `clip`: the largest norm.
     """
     if np.issubdtype(message.dtype, np.integer):
-        return message.astype(np.int64)
+        return message.astype(np.int64, copy=False)
     values = np.asarray(message, np.float64) / clip
     largest = np.abs(values).max(initial=0.0)
     if not np.isfinite(largest):
@@ -38,8 +38,8 @@ def bounded(steps: np.ndarray) -> np.ndarray:
 
     `steps`: whole numbers.
     """
-    steps = np.clip(steps, -GRID_STEPS, GRID_STEPS).astype(np.int64)
-    squared = int(np.square(steps).sum())
+    steps = np.clip(steps, -GRID_STEPS, GRID_STEPS).astype(np.int64, copy=False)
+    squared = int(np.dot(steps, steps))
     if squared <= GRID_STEPS**2:
         return steps
     norm = math.isqrt(squared - 1) + 1
@@ -54,7 +54,7 @@ def noisy(message: np.ndarray, terms: Agreement, source: Source = os.urandom) ->
     if message.shape != (terms.length,):
         raise SecureError(f"a message of shape {message.shape} is not one vector of length={terms.length}")
     total = bounded(on_grid(message, terms.clip)) + discrete_gaussian(terms.share, terms.length, source)
-    return total.astype(np.uint32).astype(RING)
+    return total.astype(RING)
 
 
 def as_numbers(total: np.ndarray, clip: float) -> np.ndarray:
