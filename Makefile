@@ -51,7 +51,8 @@ newest-flower: $(READY)
 	rm -rf .venv-flower && $(PYTHON) -m venv .venv-flower
 	.venv-flower/bin/pip install --quiet --disable-pip-version-check --upgrade flwr
 	$(call beside,.venv-flower)
-	.venv-flower/bin/python -c 'from importlib.metadata import version; print("Flower", version("flwr"))'
+	@.venv-flower/bin/python -c 'from importlib.metadata import version; print("Flower", version("flwr"), "is tested; there is")'
+	@.venv-flower/bin/pip index versions flwr 2>/dev/null | head -1
 	$(QUICKLY) .venv-flower/bin/python -m pytest -q tests/deploy/test_flower_api.py tests/deploy/test_superlink_guard.py \
 		tests/deploy/test_carriers.py tests/deploy/test_parity_processes.py tests/deploy/test_flower_processes.py
 
