@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import batching
+from kinfolk import batching, trees
 from kinfolk.data import registry
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import Federation
 from kinfolk.data.lazy import from_arrays, from_function
+from kinfolk.engines import streaming
 from kinfolk.engines.client_store import StoreError, in_memory, on_disk
+from kinfolk.engines.resident import one_run
 from kinfolk.engines.streaming import places_for
 from kinfolk.privacy.levels import Level, PrivacyLevel, client_level, example_level
 from kinfolk.privacy.mechanisms import Sampling
+from kinfolk.privacy.release import PrivacyError, Tape
 from kinfolk.toml import ConfigError
 from kinfolk.training import backends, loop, prepare, run_directory, streaming_backend
+from kinfolk.training.build import as_array
 from kinfolk.training.experiment import Engine, Experiment, ModelChoice, Phase, Training
 
 pytestmark = pytest.mark.usefixtures("own_programs")
@@ -47,6 +52,7 @@ def made(ids: Any) -> tuple[Any, Any]:
 
 
 SIZES = np.sort(1 + np.arange(CLIENTS) % ROWS)
+AT_EXAMPLE_LEVEL = example_level(epsilon=3.0, delta=0.1, allow_large_delta=True)
 
 
 def function_data(scaling: str = "none", test_fraction: float = 0.0, seed: int = 0) -> Federation:
@@ -79,7 +85,7 @@ def known_data(monkeypatch: pytest.MonkeyPatch) -> None:
 def result_of(run: run_directory.Run) -> dict[str, np.ndarray]:
     """Models, shared state and per-client errors of a run."""
     found = {}
-    for path in (run.private / "models.npz", *run.path.glob("*/shared.npz")):
+    for path in (*run.path.glob("*/models.npz"), *run.path.glob("*/shared.npz")):
         with np.load(path) as file:
             found |= {f"{path.name} {name}": file[name] for name in file.files if name != "ids"}
     return found
@@ -105,6 +111,18 @@ CASES: dict[str, dict[str, Any]] = {
     "no privacy": {"level": PrivacyLevel(Level.NONE, cohort=8.0)},
     "everybody in every round": {"level": client_level(noise_multiplier=0.5), "training": Training(batch_size=None)},
     "clients in turns": {"model": ModelChoice("mlp", (4,)), "phases": (Phase("mean_regularized", 6),)},
+    "example level": {
+        "level": AT_EXAMPLE_LEVEL,
+        "phases": (Phase("mean_regularized", 6),),
+    },
+    "example level, choices and phases": {
+        "level": example_level(epsilon=30.0, delta=0.1, allow_large_delta=True, choice_epsilon=0.1),
+        "phases": (Phase("fedavg", 2), Phase("ifca", 3)),
+    },
+    "example level, everybody's message": {
+        "level": example_level(noise_multiplier=0.5),
+        "phases": (Phase("mocha", 3),),
+    },
     "a relation and weights by size": {
         "phases": (Phase("relation_regularized", 10),),
         "training": Training(batch_size=3, weights="size"),
@@ -117,6 +135,7 @@ CASES: dict[str, dict[str, Any]] = {
 def test_results_are_the_resident_engines(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "clients in turns":
         monkeypatch.setattr(batching, "MOST_TOGETHER", 0)
+    monkeypatch.setattr(streaming, "TURN_BYTES", 1000)  # some nine clients
     resident = loop.run(experiment("device", **CASES[name]), tmp_path)
     for store in ("memory", "disk") if name == "client level" else ("disk",):
         run = loop.run(experiment(store, **CASES[name]), tmp_path)
@@ -126,9 +145,12 @@ def test_results_are_the_resident_engines(name: str, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("level", [None, AT_EXAMPLE_LEVEL], ids=["client", "example"])
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(
+    level: PrivacyLevel | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Killed after a chunk was computed and before it was saved: the store has changed, the checkpoint has not."""
-    expected = loop.run(experiment("disk"), tmp_path / "whole")
+    expected = loop.run(experiment("disk", level), tmp_path / "whole")
     calls = []
 
     def dies(*arguments: Any) -> None:
@@ -139,7 +161,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(backends.Streaming, "save", staticmethod(dies))
     with pytest.raises(KeyboardInterrupt):
-        loop.run(experiment("disk"), tmp_path / "broken")
+        loop.run(experiment("disk", level), tmp_path / "broken")
     monkeypatch.undo()
     monkeypatch.setitem(registry._REGISTERED, "made", function_data)
     (broken,) = (tmp_path / "broken").iterdir()
@@ -219,10 +241,67 @@ def test_a_release_is_charged_and_streamed(tmp_path: Path) -> None:
     assert run.statement()["simulated"] is False
 
 
+def test_a_release_of_silos_in_turns_is_charged_to_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "TURN_BYTES", 3000)
+    few = experiment("memory", AT_EXAMPLE_LEVEL, seed=None, phases=(Phase("mean_regularized", 2),))
+    run = loop.run(few, tmp_path)
+    parties = run.statement()["parties"]
+    assert len(parties) == CLIENTS
+    assert all(0 < party["epsilon"] <= 3.0 for party in parties)
+
+
+def test_a_counter_that_is_not_kept_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: with it the noise of every round would be that of the first."""
+    monkeypatch.setattr(streaming, "_put", lambda *_: None)
+    with pytest.raises(PrivacyError, match="meters counted other uses"):
+        loop.run(experiment("memory", AT_EXAMPLE_LEVEL, phases=(Phase("mean_regularized", 2),)), tmp_path)
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_with_releases_replayed_a_silos_rows_change_nothing(planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silos in turns, two rounds. Planted: a place holds the rows of the one before it, and the store two states."""
+    monkeypatch.setattr(streaming, "TURN_BYTES", 1500)
+    x, y = (np.array(part) for part in made(np.arange(CLIENTS, dtype=np.int32)))
+    other = y.copy()
+    other[CLIENTS // 2] += 1
+    job = prepare.prepare(
+        experiment("memory", AT_EXAMPLE_LEVEL, phases=(Phase("mean_regularized", 2),)), [from_arrays(x, y, SIZES)]
+    )
+    algorithm, terms, clients = as_array(job.algorithms[0]), as_array(job.terms), trees.row(job.clients, 0)
+
+    def run(y: np.ndarray, tape: Tape) -> streaming.Streamed:
+        store = partial(in_memory, clients=CLIENTS)
+        state = streaming.start(job.plan, algorithm, jax.random.key(0), store)
+        state = replace(state, meters=replace(state.meters, tape=tape))
+        data = from_arrays(x, y, SIZES).train
+        return streaming.run_rounds(job.plan, algorithm, terms, clients, data, state, range(2))
+
+    shapes = {
+        k: (1, 1, CLIENTS, max(1, 2 * n.max()), job.checks[0].sizes.get(k, 1)) for k, n in job.account.uses.items()
+    }
+    recorded = run(y, Tape({kind: np.zeros(shape, np.float32) for kind, shape in shapes.items()}, "record"))
+    assert recorded.meters.tape is not None
+    tape = Tape(recorded.meters.tape.values, "replay")
+    if planted:  # what a round keeps depends on rows other than through a release
+        part = streaming.clients_part
+
+        def leaking(program: Any, fixed: Any, shared: Any, kept: Any, cohort: Any, number: Any) -> Any:
+            messages, personal, counted = part(program, fixed, shared, kept, cohort, number)
+            return messages, jax.tree.map(lambda leaf: leaf + cohort.examples[1].sum(), personal), counted
+
+        monkeypatch.setattr(streaming, "clients_part", leaking)
+    before, after = run(y, tape), run(other, tape)
+    pairs = zip(*(jax.tree.leaves((state.shared, state.store.leaves)) for state in (before, after)), strict=True)
+    assert all(np.array_equal(a, b) for a, b in pairs) is not planted
+    if not planted:
+        np.testing.assert_allclose(
+            one_run(before.shared)[0]["weights"], one_run(recorded.shared)[0]["weights"], rtol=1e-4
+        )
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"level": example_level(epsilon=3.0)}, "every client is in every round"),
         ({"seeds": 2}, "seeds needs every client"),
         ({"training": Training(tail=0.5)}, "tail needs every client"),
         ({"level": PrivacyLevel(Level.NONE), "phases": (Phase("mocha", 2),)}, "mocha reads every client's message"),

@@ -6,6 +6,7 @@ does not know, so a run that is killed at any moment goes on from the checkpoint
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,11 @@ class Store:
     safe: np.ndarray
     """In which place it was at the last checkpoint; that place is not written to."""
     files: tuple[Path, ...] = ()
+
+    @property
+    def bytes_of_one(self) -> int:
+        """What one client's state takes in memory."""
+        return sum(math.prod(leaf.shape[2:]) * leaf.dtype.itemsize for leaf in self.leaves)
 
     def read(self, clients: np.ndarray, into: Tree = None) -> tuple[Tree, np.ndarray]:
         """Their states, and who has one; the others' mean nothing. A number beyond the last client is nobody's.

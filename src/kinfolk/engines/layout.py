@@ -79,14 +79,22 @@ def lay_out(
 
 
 def lay_out_streamed(
-    federation: Federation, *, batch_size: int | None, epochs: int, by_size: bool = False
+    federation: Federation, *, batch_size: int | None, epochs: int, by_size: bool = False, most_blocks: int = 1
 ) -> tuple[Clients, tuple[Rows, ...], tuple[int, ...], tuple[int, ...]]:
-    """The same for the streaming engine: one block, and in it the first client's rows only, to show their shapes."""
+    """The same for the streaming engine: in every block the first client's rows only, to show their shapes."""
     sizes = federation.train.sizes
     steps = local_steps(sizes, batch_size, epochs)
-    one = federation.train.rows(slice(0, 1), max(1, int(sizes.max())))
-    block = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], one)
-    return Clients((block,), *_public(sizes, steps, by_size, 1)), (), (len(sizes),), (int(steps.max()),)
+    widths = block_widths(steps, sizes, most_blocks)
+    ends = np.cumsum(widths).tolist()
+    blocks = tuple(
+        jax.tree.map(
+            lambda leaf: jnp.asarray(leaf)[None],
+            federation.train.rows(slice(end - width, end - width + 1), max(1, int(sizes[end - 1]))),
+        )
+        for width, end in zip(widths, ends, strict=True)
+    )
+    most = tuple(int(steps[end - width : end].max()) for width, end in zip(widths, ends, strict=True))
+    return Clients(blocks, *_public(sizes, steps, by_size, 1)), (), widths, most
 
 
 def _public(sizes: np.ndarray, steps: np.ndarray, by_size: bool, seeds: int) -> tuple[jax.Array, ...]:

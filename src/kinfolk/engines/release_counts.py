@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpy.typing import ArrayLike
 
 from kinfolk.engines.resident import Clients, Plan, one_round, start
 from kinfolk.privacy.levels import Terms
@@ -31,7 +32,7 @@ def count_uses(
 
 
 def by_round(
-    counters: Callable[[Array], Mapping[str, Array]], rounds: range, kinds: Sequence[str]
+    counters: Callable[[Array], Mapping[str, ArrayLike]], rounds: range, kinds: Sequence[str]
 ) -> dict[str, np.ndarray]:
     """What a counting program says of each of these rounds: (rounds, parties) for every kind.
 

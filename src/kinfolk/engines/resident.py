@@ -108,13 +108,13 @@ def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, 
     cohort = draw_cohort(terms.inbox.sampling, state.server.coins, number, plan.clients)
     if cohort.index is None:
         messages, *kept = _all_clients(plan, algorithm, terms, clients, state, number, cohort.present)
-        personal, counted = trees.choose_rows(cohort.present, tuple(kept), (state.personal, _counted(state.meters)))
+        personal, counted = trees.choose_rows(cohort.present, tuple(kept), (state.personal, counters_of(state.meters)))
         weights, slots = clients.weights, jnp.arange(plan.clients, dtype=jnp.int32)
     else:
         slots = cohort.index
         messages, personal, counted = _gathered(plan, algorithm, terms, clients, state, number, cohort)
         weights = rows_at(clients.weights, slots)
-    meters = _with_counted(state.meters, counted)
+    meters = with_counters(state.meters, counted)
     expected = terms.inbox.sampling.rate * clients.weights
     mail = Mail(messages, weights, slots, cohort.present, state.server, terms.inbox, expected)
     shared, server = server_round(plan.spec(), algorithm, state.shared, mail, number)
@@ -126,12 +126,12 @@ def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, 
     return replace(after, models=jax.tree.map(lambda old, new: old + share * (new - old), state.models, newest))
 
 
-def _counted(meter: Meter) -> tuple[Tree, Array, Tree]:
+def counters_of(meter: Meter) -> tuple[Tree, Array, Tree]:
     """What a client's round changes in its meter."""
     return meter.uses, meter.draws, meter.tape
 
 
-def _with_counted(meter: Meter, counted: tuple[Tree, Array, Tree]) -> Meter:
+def with_counters(meter: Meter, counted: tuple[Tree, Array, Tree]) -> Meter:
     """The meter after a client's round."""
     uses, draws, tape = counted
     return replace(meter, uses=uses, draws=draws, tape=tape)
@@ -142,7 +142,7 @@ def _client(
 ) -> tuple[Tree, Personal, Tree]:
     """One client's message, personal state and counters, from its row of `_without_examples` and its examples."""
     message, personal, meter = client_round(spec, algorithm, shared, replace(client, rows=rows), number)
-    return message, personal, _counted(meter)
+    return message, personal, counters_of(meter)
 
 
 def _without_examples(terms: Terms, clients: Clients, state: State) -> Client:
@@ -171,11 +171,11 @@ def _gathered(
     """The cohort's rounds. What is computed in an empty place is thrown away."""
     assert cohort.index is not None
     (rows,) = clients.blocks
-    kept = (state.personal, _counted(state.meters))
+    kept = (state.personal, counters_of(state.meters))
 
     def of_client(most_steps: int, shared: Shared, kept: Tree, fixed: Client) -> tuple[Tree, Tree]:
         personal, counted = kept
-        client = replace(fixed, personal=personal, meter=_with_counted(fixed.meter, counted))
+        client = replace(fixed, personal=personal, meter=with_counters(fixed.meter, counted))
         message, *kept = _client(plan.spec(most_steps), algorithm, shared, number, client, fixed.rows)
         return message, tuple(kept)
 

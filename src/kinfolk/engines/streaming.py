@@ -1,13 +1,16 @@
-"""The streaming engine: only a round's cohort is in the program, all other clients are in a store outside it.
+"""The streaming engine: only some clients are in the program at a time, all others are in a store outside it.
 
-Who takes part, every client's coins and the noise are those of the resident engine, and so are the results. While one
-cohort computes, a thread draws the next and loads its rows and states; whoever is in both is read again in between.
+Where the aggregator pays, or nobody, that is a round's cohort. Where clients pay, all of them take part in every round,
+some at a time (a *turn*), and what they send, which is clean there, is collected for the aggregator.
+
+Who takes part, every client's coins and the noise are those of the resident engine, and so are the results. While some
+clients are computed, a thread loads the rows and states of the next; whoever is in both is read again in between.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,22 +21,19 @@ import numpy as np
 from jax import Array
 from numpy.typing import DTypeLike
 
-from kinfolk import trees
-from kinfolk.batching import over_clients
 from kinfolk.data.federation import ClientData, Data
 from kinfolk.engines.client_store import Store
 from kinfolk.engines.cohorts import draw_cohort
-from kinfolk.engines.release_counts import by_round
-from kinfolk.engines.resident import Clients, Plan, one_run
+from kinfolk.engines.resident import Clients, Plan, counters_of, one_run, with_counters
+from kinfolk.engines.streamed_round import Cohort, Fixed, Program, clients_part, server_part
 from kinfolk.privacy.correlated_noise import Turns
 from kinfolk.privacy.levels import Level, Terms
 from kinfolk.privacy.mechanisms import Sampling
-from kinfolk.privacy.release import Meter, Tape, new_meter
-from kinfolk.rounds import Client, Mail, client_round, server_round
-from kinfolk.types import Algorithm, Personal, Rows, Shared, Tree
+from kinfolk.privacy.release import Meter, new_meter
+from kinfolk.types import Algorithm, Message, Personal, Shared, Tree
 
-LEVELS = (Level.CLIENT, Level.NONE)
-"""At example level every client is in every round: there is nothing to stream."""
+TURN_BYTES = 2**26
+"""Rows and states of the clients that are computed together, where all of them take part."""
 
 
 @dataclass(frozen=True)
@@ -44,83 +44,56 @@ class Streamed:
     begun: Shared
     """The shared state from which clients start when they first take part."""
     meters: Meter
-    """From its keys every client's own are made, by the client's number."""
+    """The clients' counters, (1, 1, clients). From its two keys every client's own are made, by the client's number."""
     server: Meter
     store: Store
-    draws: np.ndarray
-    """How many batches each client has drawn."""
 
 
 @dataclass(frozen=True)
-class Program:
-    """What is compiled into a round's program."""
+class Block:
+    """Clients whose turns have one program."""
 
-    plan: Plan
-    length: int
-    """Rows of the longest client."""
-    traced: Callable[..., tuple[Tree, Tree]] | None
-    """Makes examples inside of the program, where it can."""
-
-
-@trees.register
-@dataclass(frozen=True)
-class Fixed:
-    """What a round's program is given in every round alike."""
-
-    algorithm: Algorithm
-    terms: Terms
-    clients: Clients
-    begun: Shared
-    keys: Array
-
-
-@trees.register
-@dataclass(frozen=True)
-class Changing:
-    """What a round changes: everybody's, then the cohort's."""
-
-    shared: Shared
-    server: Meter
-    personal: Personal
-    draws: Tree
-
-
-@trees.register
-@dataclass(frozen=True)
-class Cohort:
-    """Who takes part in a round, in which place."""
-
-    index: Tree
-    present: Tree
-    known: Tree
-    """Whether the store has a client's state."""
-    examples: Tree
+    first: int
+    end: int
+    places: int
+    """How many have a turn together."""
+    program: Program
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A cohort, made ready for the program."""
+    """Some clients, made ready for the program."""
 
+    number: int
+    """Of the round."""
+    block: Block
     index: np.ndarray
     """Which client sits in each place, in ascending order; an empty place has the number of clients."""
     filled: int
+    last: bool
+    """Whether the round's last clients are among them."""
     personal: Personal
     known: np.ndarray
-    draws: np.ndarray
     examples: tuple[Tree, Tree] | None
     """Features and targets; None: the program makes them."""
+
+    @property
+    def clients(self) -> np.ndarray:
+        return self.index[: self.filled]
 
 
 def start(plan: Plan, algorithm: Algorithm, key: Array, store: Callable[[Tree], Store]) -> Streamed:
     """The state before the first round, with the resident engine's streams. `store` makes one for states like these."""
     init_key, client_key, server_key = (jax.random.fold_in(key, stream) for stream in range(3))
-    meters = replace(new_meter(client_key, plan.level.data_kinds), noise=client_key, coins=client_key)
+    one = new_meter(client_key, plan.level.data_kinds)
+    nothing: Tree = jax.tree.map(lambda leaf: np.zeros((1, 1, plan.clients), leaf.dtype), (one.uses, one.draws))
     server = new_meter(server_key, plan.level.inbox_kinds)
     shared = algorithm.init(plan.model.init(init_key), plan.clients)
-    lifted: Tree = jax.tree.map(lambda leaf: leaf[None, None], (shared, meters, server))
-    shared, meters, server = lifted
-    draws = np.zeros(plan.clients, np.int32)
-    return Streamed(shared, shared, meters, server, store(shapes_of(algorithm, shared)), draws)
+    keys = replace(one, noise=client_key, coins=client_key)
+    lifted: Tree = jax.tree.map(lambda leaf: leaf[None, None], (shared, keys, server))
+    shared, keys, server = lifted
+    meters = with_counters(keys, (*nothing, None))
+    return Streamed(shared, shared, meters, server, store(shapes_of(algorithm, shared)))
 
 
 def enter_phase(plan: Plan, algorithm: Algorithm, state: Streamed, store: Callable[[Tree], Store]) -> Streamed:
@@ -138,53 +111,117 @@ def shapes_of(algorithm: Algorithm, shared: Shared) -> Tree:
 def run_rounds(
     plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, data: Data, state: Streamed, rounds: range
 ) -> Streamed:
-    """Some rounds, cohort by cohort. The store of `state` is changed in place."""
-    store, draws, coins = state.store, state.draws.copy(), one_run(state.server.coins)
-    places, length = places_for(plan.level, terms.inbox.sampling, plan.clients), max(1, int(data.sizes.max()))
-    everybody = replace(terms.inbox.sampling, capacity=None)
-    rooms = [(store.room(places), _room_for(data, places, length)) for _ in range(2)]
-
-    def load(number: int) -> Loaded:
-        present = np.flatnonzero(_present(plan, everybody, coins, jnp.int32(number)))[:places]
-        index = np.full(places, plan.clients, np.int32)
-        index[: len(present)] = present
-        slots = np.minimum(index, plan.clients - 1)
-        states, examples = rooms[number % 2]  # the other is in use
-        found = None if data.traced else _examples(data, slots, length, examples)
-        return Loaded(index, len(present), *store.read(index, states), draws[slots], found)
-
-    program = Program(plan, length, data.traced)
+    """Some rounds, turn by turn. The store of `state` is changed in place."""
+    store, counters = state.store, jax.tree.map(lambda leaf: np.array(leaf)[0, 0], counters_of(state.meters))
     begun, keys, shared, server = one_run((state.begun, state.meters.noise, state.shared, state.server))
     fixed = Fixed(algorithm, terms, replace(clients, blocks=()), begun, keys)
-    last = np.zeros(0, np.int32)
+    turns = _turns(plan, terms, blocks_of(plan, terms, clients, data, store), one_run(state.server.coins), rounds)
+    coming, mail, written = _loaded(plan, turns, data, store), None, np.zeros(0, np.int32)
     with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(load, rounds[0]) if rounds else None
-        for number in rounds:
-            assert coming is not None
-            now = _read_again(coming.result(), last, store, draws)
-            coming = pool.submit(load, number + 1) if number + 1 in rounds else None
-            before = Changing(shared, server, now.personal, now.draws)
+        turn = pool.submit(next, coming, None)
+        while (now := turn.result()) is not None:
+            now, number = _read_again(now, written, store), jnp.int32(now.number)
+            turn, written = pool.submit(next, coming, None), now.clients
             cohort = Cohort(now.index, now.index < plan.clients, now.known, now.examples)
-            after = _round(program, fixed, before, cohort, jnp.int32(number))
-            shared, server = after.shared, after.server
-            last = now.index[: now.filled]
-            draws[last] = np.asarray(after.draws)[: now.filled]
-            store.write(last, jax.tree.map(lambda leaf, n=now.filled: np.asarray(leaf)[:n], after.personal))
-    lifted: Tree = jax.tree.map(lambda leaf: leaf[None, None], (shared, server))
-    return replace(state, shared=lifted[0], server=lifted[1], draws=draws)
+            kept = (now.personal, _rows(counters, np.minimum(now.index, plan.clients - 1)))
+            messages, personal, counted = clients_part(now.block.program, fixed, shared, kept, cohort, number)
+            store.write(written, _rows(personal, slice(now.filled)))
+            _put(counters, written, _rows(counted, slice(now.filled)))
+            if plan.level.clients_pay:
+                mail = _collected(plan, mail, written, messages)
+            if now.last:
+                arrived = mail or (messages, now.index, cohort.present)
+                shared, server = server_part(plan, fixed, shared, server, arrived, number)
+                mail = None
+    lifted: Tree = jax.tree.map(lambda leaf: leaf[None, None], (shared, server, counters))
+    shared, server, counters = lifted
+    return replace(state, shared=shared, server=server, meters=with_counters(state.meters, counters))
 
 
-def _read_again(loaded: Loaded, written: np.ndarray, store: Store, draws: np.ndarray) -> Loaded:
+def blocks_of(plan: Plan, terms: Terms, clients: Clients, data: Data, store: Store) -> list[Block]:
+    """The clients in runs of one program each, and how many of a run have a turn together."""
+    ends = np.cumsum(plan.widths).tolist()
+    found = []
+    for rows, width, end, most_steps in zip(clients.blocks, plan.widths, ends, plan.most_steps, strict=True):
+        places = places_for(plan.level, terms.inbox.sampling, width)
+        if plan.level.clients_pay:
+            places = max(1, min(width, TURN_BYTES // (_bytes((rows.x, rows.y)) + store.bytes_of_one)))
+        found.append(Block(end - width, end, places, Program(plan, rows.y.shape[1], most_steps, data.traced)))
+    return found
+
+
+def _bytes(tree: Tree) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def _turns(
+    plan: Plan, terms: Terms, blocks: list[Block], coins: Array, rounds: range
+) -> Iterator[tuple[int, Block, np.ndarray, bool]]:
+    """Of every round: some clients who take part, and whether they are its last."""
+    everybody = replace(terms.inbox.sampling, capacity=None)
+    for number in rounds:
+        present = np.flatnonzero(_present(plan, everybody, coins, jnp.int32(number))).astype(np.int32)
+        if not plan.level.clients_pay:
+            yield number, blocks[0], present[: blocks[0].places], True
+            continue
+        of_round = [
+            (block, part)
+            for block in blocks
+            for own in (present[(block.first <= present) & (present < block.end)],)
+            for part in np.split(own, range(block.places, len(own), block.places))
+        ]
+        for place, (block, part) in enumerate(of_round):
+            yield number, block, part, place == len(of_round) - 1
+
+
+def _loaded(
+    plan: Plan, turns: Iterator[tuple[int, Block, np.ndarray, bool]], data: Data, store: Store
+) -> Iterator[Loaded]:
+    """The clients of these turns; the arrays of every second one of a block are used again."""
+    rooms: dict[tuple[int, int], tuple[Tree, Tree]] = {}
+    for place, (number, block, present, last) in enumerate(turns):
+        index = np.full(block.places, plan.clients, np.int32)
+        index[: len(present)] = present
+        slots, length = np.minimum(index, plan.clients - 1), block.program.length
+        which = (block.first, place % 2)  # the other is in use
+        if which not in rooms:
+            rooms[which] = (store.room(block.places), _room_for(data, block.places, length))
+        states, examples = rooms[which]
+        found = None if data.traced else _examples(data, slots, length, examples)
+        yield Loaded(number, block, index, len(present), last, *store.read(index, states), found)
+
+
+def _read_again(loaded: Loaded, written: np.ndarray, store: Store) -> Loaded:
     """What was loaded, with the states of those who were written meanwhile."""
     again = np.flatnonzero(np.isin(loaded.index, written))
-    if not len(again):
-        return loaded
-    clients = loaded.index[again]
-    fresh, known = store.read(clients)
-    for old, new in zip(jax.tree.leaves(loaded.personal), jax.tree.leaves(fresh), strict=True):
-        old[again] = new
-    loaded.known[again], loaded.draws[again] = known, draws[clients]
+    if len(again):
+        fresh, known = store.read(loaded.index[again])
+        for old, new in zip(jax.tree.leaves(loaded.personal), jax.tree.leaves(fresh), strict=True):
+            old[again] = new
+        loaded.known[again] = known
     return loaded
+
+
+def _collected(
+    plan: Plan, mail: tuple[Message, np.ndarray, np.ndarray] | None, clients: np.ndarray, messages: Message
+) -> tuple[Message, np.ndarray, np.ndarray]:
+    """Everybody's messages so far (zeros of those who sent none), everybody's number, and who sent one."""
+    if mail is None:
+        nothing = jax.tree.map(lambda leaf: np.zeros((plan.clients, *leaf.shape[1:]), leaf.dtype), messages)
+        mail = nothing, np.arange(plan.clients, dtype=np.int32), np.zeros(plan.clients, bool)
+    everything, _, present = mail
+    _put(everything, clients, _rows(messages, slice(len(clients))))
+    present[clients] = True
+    return mail
+
+
+def _rows(tree: Tree, which: np.ndarray | slice) -> Tree:
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[which], tree)
+
+
+def _put(tree: Tree, clients: np.ndarray, rows: Tree) -> None:
+    for leaf, new in zip(jax.tree.leaves(tree), jax.tree.leaves(rows), strict=True):
+        leaf[clients] = new
 
 
 def _room_for(data: Data, places: int, length: int) -> Tree:
@@ -228,61 +265,3 @@ def places_for(level: Level, sampling: Sampling | Turns, clients: int) -> int:
 @partial(jax.jit, static_argnums=0)
 def _present(plan: Plan, sampling: Sampling | Turns, coins: Array, number: Array) -> Array:
     return draw_cohort(sampling, coins, number, plan.clients).present
-
-
-@partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _round(program: Program, fixed: Fixed, before: Changing, cohort: Cohort, number: Array) -> Changing:
-    """The cohort's parts of a round, then the aggregator's. What was before is given up: its memory is used again."""
-    plan, algorithm, clients, length = program.plan, fixed.algorithm, fixed.clients, program.length
-    terms, shared = fixed.terms.at(number), before.shared
-    slots = jnp.minimum(cohort.index, plan.clients - 1)
-    take: Callable[[Tree], Tree] = lambda tree: jax.tree.map(lambda leaf: leaf.at[slots].get(), tree)  # noqa: E731
-    personal = states_of(algorithm, fixed.begun, slots, cohort.known, before.personal)
-    examples = cohort.examples if program.traced is None else program.traced(slots)
-    x, y = jax.tree.map(lambda leaf: leaf[:, :length], examples)
-    sizes = take(clients.sizes)
-    rows = Rows(x, y, jnp.arange(length, dtype=jnp.float32)[None, :] < sizes[:, None])
-    meters = jax.vmap(lambda slot: new_meter(jax.random.fold_in(fixed.keys, slot), plan.level.data_kinds))(slots)
-
-    def of_client(client: Client) -> tuple[Tree, Personal, Array]:
-        message, personal, meter = client_round(plan.spec(), algorithm, shared, client, number)
-        return message, personal, meter.draws
-
-    meters = replace(meters, draws=before.draws)
-    everybody = Client(personal, rows, meters, take(terms.own), sizes, take(clients.steps))
-    messages, personal, draws = over_clients(plan.model, of_client, cohort.present, everybody, devices=plan.devices)
-    expected = terms.inbox.sampling.rate * clients.weights
-    mail = Mail(messages, take(clients.weights), cohort.index, cohort.present, before.server, terms.inbox, expected)
-    shared, server = server_round(plan.spec(), algorithm, shared, mail, number)
-    return Changing(shared, server, personal, draws)
-
-
-def states_of(algorithm: Algorithm, begun: Shared, slots: Array, known: Array, stored: Personal) -> Personal:
-    """Clients' states: those in the store, and the first ones of clients that were never there."""
-    first = jax.vmap(lambda slot: algorithm.init_client(begun, slot))(slots)
-    return trees.choose_rows(known, stored, first)
-
-
-def count_uses(
-    plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, rounds: range
-) -> dict[str, np.ndarray]:
-    """How often the aggregator makes each kind of release in these rounds, as the resident engine counts them.
-
-    The program of a cohort of one client says it: a release is of all messages together. Shape (rounds, 1).
-    """
-    (rows,) = clients.blocks
-    key = jax.random.key(0)
-    shared = algorithm.init(plan.model.init(key), plan.clients)
-    personal = jax.tree.map(lambda leaf: leaf[None], algorithm.init_client(shared, jnp.int32(0)))
-    server = replace(new_meter(key, plan.level.inbox_kinds), tape=Tape({}, "count"))
-    examples = trees.row((rows.x, rows.y), slice(0, 1))
-    alone = Cohort(jnp.zeros(1, jnp.int32), jnp.ones(1, bool), jnp.ones(1, bool), examples)
-
-    @jax.jit
-    def counters(terms: Terms, public: Clients, number: Array) -> Tree:
-        fixed = Fixed(algorithm, terms, public, shared, key)
-        before = Changing(shared, server, personal, jnp.zeros(1, jnp.int32))
-        return _round(Program(plan, rows.y.shape[1], None), fixed, before, alone, number).server.uses
-
-    public = replace(clients, blocks=())
-    return by_round(lambda number: counters(terms, public, number), rounds, plan.level.inbox_kinds)

@@ -47,10 +47,10 @@ def tape_bytes(tape: Tape | None) -> int:
 
 
 def with_fresh_noise(meter: Meter, shapes: Tape | None, draw: Draw) -> Meter:
-    """A meter with new keys, counters at zero, and exact noise; leading axes of its keys come before the tape's."""
+    """A meter with new keys, counters at zero, and exact noise; leading axes of its counters come before the tape's."""
 
     def drawn(kind: str, shape: tuple[int, ...]) -> Array:
-        missing = meter.noise.ndim - (len(shape) - 2)
+        missing = meter.draws.ndim - (len(shape) - 2)
         return jnp.asarray(draw(kind, shape))[(None,) * missing]
 
     values = {kind: drawn(kind, own.shape) for kind, own in (shapes.values if shapes else {}).items()}

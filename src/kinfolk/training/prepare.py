@@ -21,7 +21,7 @@ from kinfolk.algorithms.schedules import noise_factors
 from kinfolk.batching import loop_lengths
 from kinfolk.data.federation import Federation
 from kinfolk.devices import usable
-from kinfolk.engines import streaming
+from kinfolk.engines import streamed_counts
 from kinfolk.engines.layout import lay_out, lay_out_streamed
 from kinfolk.engines.release_counts import count_uses
 from kinfolk.engines.resident import Clients, Plan
@@ -116,7 +116,9 @@ def prepare(
         "by_size": training.weights == "size",
     }
     clients, tests, widths, most_steps = (
-        lay_out_streamed(data, **work) if streamed else lay_out(federations, **work, most_blocks=1 if one_block else 4)
+        lay_out_streamed(data, **work, most_blocks=4 if level.level.clients_pay else 1)
+        if streamed
+        else lay_out(federations, **work, most_blocks=1 if one_block else 4)
     )
     limits.require_feasible(experiment.rounds, max(most_steps))
     _check_phases(model, experiment, algorithms)
@@ -140,7 +142,7 @@ def prepare(
     def count(draft: Terms) -> Uses:
         if before is not None:
             before(account_of(draft, {}))
-        counted = streaming.count_uses if streamed else count_uses
+        counted = streamed_counts.count_uses if streamed else count_uses
         one_seed = trees.row(clients, 0)
         phases = zip(algorithms, experiment.spans, strict=True)
         parts = [counted(plan, algorithm, draft, one_seed, span) for algorithm, span in phases]
@@ -203,20 +205,14 @@ def _devices(experiment: Experiment) -> int:
 
 def _check_streamed(experiment: Experiment) -> None:
     """Refuses what the streaming engine cannot do."""
-    store, level, training = experiment.engine.store, experiment.privacy.level, experiment.training
-    if level not in streaming.LEVELS:
-        raise ConfigError(
-            f"store={store!r} streams cohorts at level={' or '.join(map(repr, streaming.LEVELS))}; at level={level!r} "
-            "every client is in every round: use store='device'"
-        )
     for name, given in (
         ("seeds", experiment.seeds > 1),
-        ("training.tail", training.tail > 0),
+        ("training.tail", experiment.training.tail > 0),
         ("afterwards", experiment.afterwards is not None),
     ):
         if given:
             raise ConfigError(f"{name} needs every client's model at once: leave it out, or use store='device'")
-    for phase in experiment.phases:
+    for phase in experiment.phases if not experiment.privacy.level.clients_pay else ():
         if "client" not in REGISTRY[resolve(phase.method, phase.options)[0]].levels:
             raise ConfigError(f"{phase.method} reads every client's message at once: use store='device'")
 

@@ -18,7 +18,8 @@ from jax import Array
 from kinfolk import trees
 from kinfolk.batching import over
 from kinfolk.engines import client_store, streaming
-from kinfolk.engines.resident import Plan, errors_of, one_run
+from kinfolk.engines.resident import Plan, counters_of, errors_of, one_run, with_counters
+from kinfolk.engines.streamed_round import states_of
 from kinfolk.engines.streaming import Streamed
 from kinfolk.training import run_directory
 from kinfolk.training.build import as_array
@@ -44,7 +45,7 @@ def start(job: Job, where: Run) -> tuple[Streamed, int, int]:
     algorithm = as_array(job.algorithms[phase])
     fresh = streaming.start(job.plan, algorithm, key, lambda shapes: client_store.in_memory(shapes, job.plan.clients))
     found, _ = run_directory.read_tree(checkpoint, _kept(fresh, job.experiment.engine.store))
-    (shared, begun, counters), (now, draws), rows = found
+    (shared, begun, counters), (now, draws, made), rows = found
     uses, drawn, memory = jax.tree.map(jnp.asarray, counters)
     store = fresh.store
     if job.experiment.engine.store == "disk":
@@ -54,7 +55,9 @@ def start(job: Job, where: Run) -> tuple[Streamed, int, int]:
         store = replace(store, leaves=tuple(rows), now=now, safe=now.copy())
     server = replace(fresh.server, uses=uses, draws=drawn, memory=memory)
     shared, begun = jax.tree.map(jnp.asarray, (shared, begun))
-    state = Streamed(shared, begun, fresh.meters, server, store, draws)
+    own = jax.tree.map(lambda leaf: leaf[None, None], (made, draws))
+    meters = with_counters(fresh.meters, (*own, None))
+    state = Streamed(shared, begun, meters, server, store)
     publish(job, where, state, done)
     return state, done, phase
 
@@ -86,7 +89,8 @@ def _kept(state: Streamed, kind: str) -> Tree:
     """What a checkpoint holds: everything but keys, noise and files."""
     server = (state.server.uses, state.server.draws, state.server.memory)
     rows = state.store.leaves if kind == "memory" else ()
-    return (state.shared, state.begun, server), (state.store.now, state.draws), rows
+    made, draws, _ = one_run(counters_of(state.meters))
+    return (state.shared, state.begun, server), (state.store.now, draws, made), rows
 
 
 def _name(phase: int) -> str:
@@ -131,7 +135,7 @@ def _blocks(job: Job, phase: int, state: Streamed, clients: np.ndarray) -> Itera
 
 @jax.jit
 def _models(algorithm: Algorithm, shared: Shared, begun: Shared, slots: Array, stored: Tree, known: Array) -> Params:
-    personal = streaming.states_of(algorithm, begun, slots, known, stored)
+    personal = states_of(algorithm, begun, slots, known, stored)
     return jax.vmap(partial(algorithm.model, shared), axis_size=slots.shape[0])(personal)
 
 
