@@ -109,9 +109,19 @@ class Members:
         """Places of the tokens, smallest first: each client's are in order already."""
         return np.argsort(self.tokens, kind="stable")
 
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The number of the client with each name."""
+        return {name: k for k, name in reversed(list(enumerate(self.clients)))}
+
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        """Where each client's rows end."""
+        return np.cumsum(self.sizes)
+
     def part(self, of_rows: np.ndarray, client: int) -> np.ndarray:
         """What is one client's, of an array with a value for each row."""
-        end = sum(self.sizes[: client + 1])
+        end = int(self._ends[client])
         return of_rows[end - self.sizes[client] : end]
 
     def tokens_of(self, client: int) -> np.ndarray:
@@ -120,7 +130,7 @@ class Members:
 
     def place(self, party: str) -> int:
         """The number of the client that a ledger line calls `party`."""
-        return 0 if self.clients == (ALONE,) else self.clients.index(label(party))
+        return 0 if self.clients == (ALONE,) else self.places[label(party)]
 
     def digest(self, key: bytes) -> str:
         """What ledger lines call it: equal for equal content, and for the owner of the key only."""

@@ -88,8 +88,8 @@ def of_rows(mine: Members, client: int, release: Members, names: Names) -> Codes
     if mine.level == PERSON:
         return np.zeros(count, np.int64), [_any_person(release)]
     where = ANY
-    if same_grouping(mine, release) and mine.clients[client] in release.clients:
-        where = release.place(mine.clients[client])
+    if same_grouping(mine, release):
+        where = release.places.get(mine.clients[client], ANY)
     return np.zeros(count, np.int64), [_one_row(release, where)]
 
 
@@ -162,23 +162,22 @@ def of_clients(history: Iterable[Members], mine: Members, release: Members, name
         return _clients_by_tokens(history, mine, release)
     apart = names.disjoint(mine.data, release.data)
     named = same_clients(mine, release) and (apart or mine.data == release.data)
+    alike = [] if apart else [other for other in history if same_grouping(mine, other)]
     found: list[Met] = []
     for name, size in zip(mine.clients, mine.sizes, strict=True):
-        if named and name in release.clients:
-            found.append(_by_name(name, release))
+        if named and name in release.places:
+            found.append(_by_name(release.places[name], release))
         else:
-            found.append(() if apart else _by_size(_largest(history, mine, name, size), release))
+            found.append(() if apart else _by_size(_largest(alike, name, size), release))
     return found
 
 
-def _largest(history: Iterable[Members], mine: Members, name: str, size: int) -> int:
-    """The most rows that a client ever had."""
-    others = (other for other in history if same_grouping(mine, other) and name in other.clients)
-    return max([size, *(other.sizes[other.clients.index(name)] for other in others)])
+def _largest(history: Iterable[Members], name: str, size: int) -> int:
+    """The most rows that a client ever had. `history`: memberships in which its name means the same."""
+    return max([size, *(other.sizes[other.places[name]] for other in history if name in other.places)])
 
 
-def _by_name(name: str, release: Members) -> Met:
-    where = release.place(name)
+def _by_name(where: int, release: Members) -> Met:
     return ((where, release.sizes[where], 0),) if release.at_data_gates else ((0, 1, 0),)
 
 
@@ -231,6 +230,6 @@ def _counted(mine: Members, k: int, found: dict[int, int], release: Members, nam
         (release.is_row_identity and count == release.sizes[j]) or (named and release.clients[j] == mine.clients[k])
         for j, count in found.items()
     )
-    if named and mine.clients[k] in release.clients and release.clients.index(mine.clients[k]) not in found:
+    if named and release.places.get(mine.clients[k], ANY) not in (ANY, *found):
         return ((0, whole + 1, len(found) - whole),)  # the same client, with other rows
     return ((0, whole, len(found) - whole),) if found else ()

@@ -328,10 +328,9 @@ def finish(job: Job, where: Run, ledger: Ledger, state: Tree, phase: int, done: 
     clients = measured(numbers["error"]).tolist()
     card, own = at_the_end(job, phase, state, numbers)
     kept = {"loss": numbers["loss"], "error": numbers["error"], **own}
+    each = {key: (values.T.tolist(), ~np.isnan(values).any(axis=0)) for key, values in kept.items()}
     rows = [
-        {"client": job.ids[k]}
-        | {key: values[:, k].tolist() for key, values in kept.items() if not np.isnan(values[:, k]).any()}
-        for k in clients
+        {"client": job.ids[k]} | {key: values[k] for key, (values, there) in each.items() if there[k]} for k in clients
     ]
     if rows:
         run_directory.write_json(where.private / "clients.json", rows)

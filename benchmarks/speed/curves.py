@@ -1,0 +1,84 @@
+"""What a round of the streaming engine costs as clients, weights and cohort grow: predicted and measured.
+
+    python -m benchmarks.speed.curves [--rounds 20] [--folder DIR]
+
+Every point is a process of its own (`scale.from_a_function`: logistic regression, 8 rows per client from a function,
+states on disk). CPU milliseconds of a round are taken to be a + b x cohort x weights + c x clients; the three numbers
+come from the points marked `fitted`, and the others are predicted by them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy import optimize
+
+from benchmarks.speed import scale
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement."""
+
+    clients: int = 10_000
+    weights: int = 1000
+    cohort: int = 100
+    fitted: bool = False
+    """Whether the three numbers are found from it."""
+
+    @property
+    def terms(self) -> tuple[float, float, float]:
+        """What the three numbers are multiplied by."""
+        return 1.0, float(self.cohort * self.weights), float(self.clients)
+
+
+POINTS = (
+    *(Point(clients=n, fitted=n == 1_000_000) for n in (100, 1000, 10_000, 100_000, 1_000_000)),
+    *(Point(weights=n, fitted=n == 10) for n in (10, 100, 10_000)),
+    *(Point(cohort=n, fitted=n == 1000) for n in (10, 1000)),
+)
+
+
+def measured(point: Point, rounds: int, folder: Path) -> dict[str, float]:
+    """One point, in this process."""
+    scale.FEATURES, scale.COHORT = point.weights, point.cohort
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        return scale.from_a_function(Path(name), point.clients, rounds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--one", type=int, help="the number of one point, in this process")
+    arguments = parser.parse_args()
+    if arguments.one is not None:
+        print(json.dumps(measured(POINTS[arguments.one], arguments.rounds, arguments.folder)))
+        return
+    common = [sys.executable, "-m", "benchmarks.speed.curves", "--rounds", str(arguments.rounds)]
+    common += ["--folder", str(arguments.folder), "--one"]
+    found = [
+        json.loads(subprocess.run([*common, str(k)], check=True, capture_output=True, text=True).stdout)
+        for k in range(len(POINTS))
+    ]
+    times = np.array([line["cpu_ms"] for line in found])
+    terms, chosen = np.array([point.terms for point in POINTS]), np.array([point.fitted for point in POINTS])
+    numbers, _ = optimize.nnls((terms / times[:, None])[chosen], np.ones(chosen.sum()))
+    print(f"ms = {numbers[0]:.3g} + {numbers[1]:.3g} cohort weights + {numbers[2]:.3g} clients")
+    for point, line, guess in zip(POINTS, found, terms @ numbers, strict=True):
+        note = "fitted" if point.fitted else f"predicted {guess:.1f}"
+        print(
+            f"clients {point.clients}, weights {point.weights}, cohort {point.cohort}: {line['cpu_ms']} ms, {note}",
+            line,
+        )
+
+
+if __name__ == "__main__":
+    main()
