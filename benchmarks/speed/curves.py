@@ -1,19 +1,24 @@
 """What a round of the streaming engine costs as clients, weights and cohort grow: predicted and measured.
 
     python -m benchmarks.speed.curves [--rounds 20] [--folder DIR]
+    python -m benchmarks.speed.curves --release 1000000
 
 Every point is a process of its own (`scale.from_a_function`: logistic regression, 8 rows per client from a function,
 states on disk). CPU milliseconds of a round are taken to be a + b x cohort x weights + c x clients; the three numbers
-come from the points marked `fitted`, and the others are predicted by them.
+come from the points marked `fitted`, and the others are predicted by them. `--release`: a whole release of so many
+clients instead, with exact noise, a ledger and a statement.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import resource
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +26,10 @@ import numpy as np
 from scipy import optimize
 
 from benchmarks.speed import scale
+from kinfolk.data.lazy import from_function
+from kinfolk.privacy.levels import client_level
+from kinfolk.training.experiment import DataChoice, Engine, Experiment, ModelChoice, Phase, Training
+from kinfolk.training.loop import run
 
 
 @dataclass(frozen=True)
@@ -53,12 +62,36 @@ def measured(point: Point, rounds: int, folder: Path) -> dict[str, float]:
         return scale.from_a_function(Path(name), point.clients, rounds)
 
 
+def release(clients: int, folder: Path) -> dict[str, float]:
+    """20 rounds of a release, from the plan to the statement: CPU seconds, and peak memory of this process in GB."""
+    scale.FEATURES = 20
+    experiment = Experiment(
+        data=DataChoice(given=True),
+        model=ModelChoice("logistic"),
+        training=Training(batch_size=4),
+        privacy=client_level(epsilon=2.0, cohort=1000.0),
+        phases=(Phase("mean_regularized", 20),),
+        engine=Engine("disk"),
+    )
+    began = time.process_time()
+    data = from_function(scale.made, clients, scale.ROWS, outcome="binary", name="many")
+    done = run(experiment, folder / "runs", ledger=folder / "ledger.jsonl", data=[data])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    return {"cpu_s": time.process_time() - began, "peak_gb": peak, "epsilon": done.statement()["epsilon"]}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--one", type=int, help="the number of one point, in this process")
+    parser.add_argument("--release", type=int, help="a whole release of so many clients, in this process")
     arguments = parser.parse_args()
+    if arguments.release:
+        with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
+            os.environ |= {"KINFOLK_LEDGERS": f"{name}/ledgers", "KINFOLK_KEYS": f"{name}/keys"}
+            print(json.dumps(release(arguments.release, Path(name))))
+        return
     if arguments.one is not None:
         print(json.dumps(measured(POINTS[arguments.one], arguments.rounds, arguments.folder)))
         return

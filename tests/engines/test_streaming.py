@@ -279,7 +279,7 @@ def test_with_releases_replayed_a_silos_rows_change_nothing(planted: bool, monke
     shapes = {
         k: (1, 1, CLIENTS, max(1, 2 * n.max()), job.checks[0].sizes.get(k, 1)) for k, n in job.account.uses.items()
     }
-    recorded = run(y, Tape({kind: np.zeros(shape, np.float32) for kind, shape in shapes.items()}, "record"))
+    recorded = run(y, Tape({kind: jnp.zeros(shape, jnp.float32) for kind, shape in shapes.items()}, "record"))
     assert recorded.meters.tape is not None
     tape = Tape(recorded.meters.tape.values, "replay")
     if planted:  # what a round keeps depends on rows other than through a release

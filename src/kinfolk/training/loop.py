@@ -328,7 +328,7 @@ def finish(job: Job, where: Run, ledger: Ledger, state: Tree, phase: int, done: 
     clients = measured(numbers["error"]).tolist()
     card, own = at_the_end(job, phase, state, numbers)
     kept = {"loss": numbers["loss"], "error": numbers["error"], **own}
-    each = {key: (values.T.tolist(), ~np.isnan(values).any(axis=0)) for key, values in kept.items()}
+    each = {key: (values.T.tolist(), np.asarray(~np.isnan(values).any(axis=0))) for key, values in kept.items()}
     rows = [
         {"client": job.ids[k]} | {key: values[k] for key, (values, there) in each.items() if there[k]} for k in clients
     ]
