@@ -76,16 +76,11 @@ def main() -> None:
             case = by_default(setting)
             cells = _cells(case.losses[-1], case.cells)
             print(json.dumps({"setting": setting.name, "default": np.round(cells, 4).tolist()}), flush=True)
-            for name in set(given.what) & {"stopping", "sampling"} if numbers(case) else given.what:
+            for name in set(given.what) & {"stopping", "sampling"} if case.data[0].outcome == "number" else given.what:
                 for words, losses in TRIES[name](case).items():
                     ratios = _cells(losses, case.cells) / cells
                     mean = math.exp(np.log(ratios).mean())
                     print(f"  {words}: {mean:.3f} ({ratios.min():.3f} to {ratios.max():.3f})", flush=True)
-
-
-def numbers(case: Case) -> bool:
-    """Whether it is not about classes."""
-    return case.data[0].outcome == "number"
 
 
 def _cells(losses: np.ndarray, cells: int) -> np.ndarray:
@@ -334,12 +329,8 @@ def _turned(data: Federation, epsilon: float, generator: np.random.Generator) ->
     turn = vectors * (values + 0.1 * values.mean()) ** -0.25
     length = (values * np.square(np.linalg.norm(turn, axis=0))).sum()
     turn = turn * math.sqrt(values.sum() / length)
-    parts = {name: replace(part, x=(part.x @ turn).astype(np.float32)) for name, part in _parts(data)}
-    return replace(data, **parts)
-
-
-def _parts(data: Federation) -> list[tuple[str, Any]]:
-    return [("train", data.train), ("test", data.test)]
+    train, test = (replace(part, x=(part.x @ turn).astype(np.float32)) for part in (data.train, data.test))
+    return replace(data, train=train, test=test)
 
 
 TRIES: dict[str, Callable[[Case], dict[str, np.ndarray]]] = {
