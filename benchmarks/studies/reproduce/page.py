@@ -181,8 +181,8 @@ nothing). Where there is no number, the paper's curve is in its figure only, and
 best of a grid on test data, as in the papers; *edge* marks a best one that is the first or last of its grid.
 
 A *full* run is the paper's setting, or as near as data allow; a *quick* one is small, so a verdict on it is about that
-small setting. `kinfolk reproduce --all --quick` takes {seconds:.0f} CPU seconds in all (the column `quick`), under half
-an hour on two cores.
+small setting. `kinfolk reproduce --all --quick` takes {seconds:.0f} CPU seconds in all, compiling included (the
+column `quick`; four items of pmtl share the run of figure-3b): under half an hour on two cores.
 Full runs of FEMNIST, MNIST, CIFAR-10 and School are for an accelerator: [how](full-runs.md).
 """
 
