@@ -175,7 +175,7 @@ def _frame(
         svg.text(0, 0, up, "middle", transform=f"translate(14 {(TOP + bottom) / 2:.0f}) rotate(-90)"),
     ]
     numbers = _ticks([x for x in wide if x not in axes.names] or wide, axes.log_across)
-    words = {x: f"{x:.3g}" for x in numbers} | {x: axes.names[x] for x in set(wide) & set(axes.names)}
+    words = {x: f"{x:.4g}" for x in numbers} | {x: axes.names[x] for x in set(wide) & set(axes.names)}
     parts += [svg.text(place[0](x), bottom + 16, said, "middle") for x, said in words.items()]
     for y in _ticks(high, axes.log_up, few=0):
         parts.append(svg.text(LEFT - 6, place[1](y) + 4, f"{y:.3g}", "end"))
