@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -80,6 +80,7 @@ class InPieces:
             )
         if not self.resume:
             shutil.rmtree(folder, ignore_errors=True)
+        ours = [folder, folder.parent, *(() if self.output.exists() else (self.output,))]
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with count_bar(self.silent or (self.shows_itself and self.on is None), self.command, len(pieces)) as bar:
 
@@ -90,13 +91,22 @@ class InPieces:
 
             try:
                 found = each(partial(with_programs, work), common, pieces, told=both, on=self.on, kept=folder)
-            except Exception as error:
-                error.add_note("The same command with --resume goes on with what is left.")
+            except BaseException as error:
+                if any(folder.iterdir()):
+                    error.add_note("The same command with --resume goes on with what is left.")
+                else:
+                    _remove_empty(ours)
                 raise
         shutil.rmtree(folder)
-        with suppress(OSError):  # another command's are there
-            folder.parent.rmdir()
+        _remove_empty([folder.parent])
         return found
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    """As far as nothing else is in them."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def with_programs(work: Work[Any, Any], common: Any, piece: Any) -> Result:

@@ -92,8 +92,9 @@ def each(
                 _write(dict(_files(kept, names))[name], outcome)
         _tell(told, name, outcome)
     for name in filter(failed.__contains__, names):
-        others = "".join(f" {other} failed too: {error}." for other, error in failed.items() if other != name)
-        failed[name].add_note(f"That was {name}; {len(found)} of {len(names)} pieces are done.{others}")
+        others = "".join(f" {n} failed too: {e}." for n, e in failed.items() if str(e) != str(failed[name]))
+        if found or others:
+            failed[name].add_note(f"That was {name}; {len(found)} of {len(names)} pieces are done.{others}")
         raise failed[name]
     return {name: found[name] for name in names}
 
