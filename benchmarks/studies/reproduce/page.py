@@ -183,7 +183,7 @@ best of a grid on test data, as in the papers; *edge* marks a best one that is t
 A *full* run is the paper's setting, or as near as data allow; a *quick* one is small, so a verdict on it is about that
 small setting. `kinfolk reproduce --all --quick` takes {seconds:.0f} CPU seconds in all, compiling included (the
 column `quick`; four items of pmtl share the run of figure-3b): under half an hour on two cores.
-Full runs of FEMNIST, MNIST, CIFAR-10 and School are for an accelerator: [how](full-runs.md).
+Full runs of FEMNIST, MNIST and CIFAR-10 are for an accelerator, that of School for two CPU cores: [how](full-runs.md).
 """
 
 
