@@ -18,6 +18,7 @@ from kinfolk.accounting.ledger import Ledger, LedgerError, read_lines
 from kinfolk.data.federation import DataError
 from kinfolk.data.identity import Identity
 from kinfolk.deploy.coordinator import Coordinator
+from kinfolk.deploy.evaluation import Evaluation
 from kinfolk.deploy.message_relay import REFUSAL
 from kinfolk.deploy.policy import require_compatible
 from kinfolk.deploy.server_evaluation import NOT_EVALUATED
@@ -31,6 +32,7 @@ from kinfolk.privacy.release import PrivacyError
 from kinfolk.privacy.tables import Unit, counts
 from kinfolk.toml import ConfigError
 from kinfolk.training import loop, published, run_directory
+from kinfolk.training.experiment import ModelChoice
 from kinfolk.training.shown import shown_before
 from tests.deploy.evaluations import (
     EPSILON,
@@ -188,6 +190,27 @@ def test_studies_whose_evaluation_could_not_be_made_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=words):
         study_of(roster=roster, **options)
+
+
+@pytest.mark.parametrize(
+    ("model", "roster", "shape", "unit"),
+    [
+        ("linear", {"outcome": "number", "target_range": (0.0, 9.0), "target_unit": "points"}, (1, 13), "points"),
+        ("softmax", {"outcome": "classes", "classes": 3}, (1, 3, 3), ""),
+        ("hazard", {"outcome": "survival", "edges": (1.0, 2.0), "target_unit": "years"}, (1, 6, 5), "years"),
+        ("poisson", {"outcome": "count", "most": 9.0, "target_unit": "visits"}, (1, 13), "visits"),
+        ("ordinal", {"outcome": "ordinal", "labels": ("low", "middle", "high")}, (1, 3, 3), ""),
+        ("multilabel", {"outcome": "labels", "labels": ("this", "that")}, (1, 2, 2), ""),
+    ],
+)
+def test_every_outcome_that_silos_agree_about_has_a_table(
+    model: str, roster: dict[str, Any], shape: tuple[int, ...], unit: str
+) -> None:
+    plain = study_of(roster=roster)
+    study = replace(plain, experiment=replace(plain.experiment, model=ModelChoice(model)))
+    shared = Evaluation(study)
+    assert shared.board(study.first()).shape == shape
+    assert shared.target.unit == unit
 
 
 def test_a_ledger_that_was_lost_stops_a_silo_whose_evaluation_is_stored(ready: Program, tmp_path: Path) -> None:

@@ -8,18 +8,20 @@ from pathlib import Path
 
 from kinfolk.accounting.ledger import read_lines
 from kinfolk.deploy.status import server_status, silo_status
+from kinfolk.privacy.gates import EVALUATION
 from kinfolk.privacy.noise_shares import LAW
 from tests.deploy.processes import MARKS, free_port, kinfolk, processes, require_success, wait_until
 from tests.deploy.secure_federations import NAMES, secure_study, tables
 from tests.deploy.test_parity_processes import start_server, write_all
 
 pytestmark = MARKS
-ROUNDS = 4
+ROUNDS, EPSILON = 4, 2.0
 
 
 def test_silos_that_trust_nobody_over_flower(short_folder: Path) -> None:
     study = secure_study(rounds=ROUNDS, epsilon=30.0, clip_quantile=0.5)
-    study = replace(study, roster=replace(study.roster, keys=()))  # `deploy init` makes them
+    roster = replace(study.roster, keys=(), tests=(2, 2, 2, 2), target_range=(-1.0, 1.0))  # `deploy init` makes keys
+    study = replace(study, roster=roster, experiment=replace(study.experiment, evaluate=EPSILON))
     port, home = free_port(), short_folder / "f"
     write_all(home, study, tables())
 
@@ -41,7 +43,8 @@ def test_silos_that_trust_nobody_over_flower(short_folder: Path) -> None:
         mine = {name: silo_status(home / "silos" / name) for name in NAMES}
     assert (found["rounds"], found["ended"], found["aggregator"]) == (ROUNDS, True, "secure")
     assert (found["survivors"], found["colluding"]) == (3, 1)
-    paid = {name: [line.rounds[0] for line in read_lines(home / "silos" / name / "ledger.jsonl")] for name in NAMES}
+    own = {name: read_lines(home / "silos" / name / "ledger.jsonl") for name in NAMES}
+    paid = {name: [x.rounds[0] for x in lines if x.kind != EVALUATION] for name, lines in own.items()}
     given_up = found["attempts_given_up"]
     for name in NAMES[1:]:
         assert set(paid[name]) == set(range(ROUNDS))
@@ -53,4 +56,8 @@ def test_silos_that_trust_nobody_over_flower(short_folder: Path) -> None:
     assert {line.cost.mechanism for line in lines} == {LAW}
     said = json.loads((run / "public" / "statement.json").read_text())
     assert said["epsilon"] > said["shared_noise"]["epsilon_of_observers"] > 0
+    (shown,) = said["may_be_shown"]
+    assert (shown["counted"] + len(shown["without"]), shown["noise"]) == (len(NAMES), "normal")
+    evaluated = [name for name, lines in own.items() if any(line.kind == EVALUATION for line in lines)]
+    assert {*NAMES} - {*shown["without"]} <= {*evaluated}
     assert not list(run.glob("**/*vector*")), "masked vectors are nowhere on the server's disk"

@@ -94,3 +94,26 @@ def test_more_noise_makes_wider_intervals_and_fewer_bins() -> None:
     assert widths[0] > widths[1]
     assert scores.bins_for(1000, 0.1) < scores.bins_for(100_000, 1)
     assert 0.0 in scores.edges(8, centre=-1.7)
+
+
+def test_a_slope_that_bins_hardly_tell_has_an_interval_that_says_so() -> None:
+    """Scores ten times too near to 0 lie in two bins on each side; forty times too near, in one."""
+    generator, ends = np.random.default_rng(3), scores.edges(8)
+    slope, held = {"calibration slope": scores.measures(ends)["calibration slope"]}, 0
+    for _ in range(20):
+        score, yes = rows(generator, 300)
+        cells = table_of(0.1 * score, yes, ends) + generator.laplace(0, 1, (len(ends) + 1, 2))
+        (found,) = measured(NoisyTable(cells, 300, 1.0), slope)
+        held += found.low <= 10 <= found.high
+    assert held >= 18
+    score, yes = rows(generator, 300)
+    (found,) = measured(NoisyTable(table_of(0.025 * score, yes, ends), 300, 1.0), slope)
+    assert found.high - found.low > 30
+
+
+def test_noise_in_shares_is_drawn_again_as_normal_noise() -> None:
+    table = NoisyTable(np.full(4, 1e6), 4e6, 50.0, parties=4, law="normal")
+    noise = table._noise(np.random.default_rng(0), (20_000,))
+    assert noise.std() == pytest.approx(100, rel=0.03)
+    assert (np.abs(noise) > 300).mean() == pytest.approx(0.0027, abs=0.0012)
+    assert NoisyTable(np.zeros((2, 3)), 10, 2.0, law="normal").part(0)[1] == pytest.approx(2 * 3**0.5)

@@ -19,7 +19,7 @@ from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level, no
 from kinfolk.privacy.release import PrivacyError, Tape
 from kinfolk.privacy.tables import Unit, counts
 from kinfolk.training import loop, published, run_directory
-from kinfolk.training.evaluation_account import noise_for
+from kinfolk.training.evaluation_account import laplace_scale
 from kinfolk.training.evaluation_units import Question, per_row, question
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
 from kinfolk.training.prepare import Job, prepare
@@ -158,9 +158,9 @@ def test_at_client_level_the_client_is_the_unit(tmp_path: Path) -> None:
 
 
 def test_neighbours_by_replacement_and_people_in_several_clients_get_more_noise() -> None:
-    assert noise_for(replace(EXAMPLE, relation="replace_one"), 0.5) == 4.0
-    assert noise_for(replace(CLIENT, clients_per_person=3), 0.5) == 6.0
-    assert noise_for(EXAMPLE, 0.5) == 2.0
+    assert laplace_scale(replace(EXAMPLE, relation="replace_one"), 0.5) == pytest.approx(4.0)
+    assert laplace_scale(replace(CLIENT, clients_per_person=3), 0.5) == pytest.approx(6.0)
+    assert laplace_scale(EXAMPLE, 0.5) == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("aggregator", ["secure", "local"])

@@ -72,8 +72,10 @@ class Evaluation:
         epsilon = self.epsilon / (len(self.asked) ** 0.5 if self.by_client else 1.0)
         one = jnp.zeros(len(study.roster.features), jnp.float32)
         centre = ordinary_score(model, one, common, None) if model.outcome in SCORED else 0.0
-        edges = edges_of(model, self.target, counted, epsilon, centre)
-        return Board(edges, None, None if self.by_client else common, model, study.roster.answers)
+        answers = study.roster.answers
+        curves = counted / (answers if model.outcome == "survival" else 1)
+        edges = edges_of(model, self.target, curves, epsilon, centre)
+        return Board(edges, None, None if self.by_client else common, model, answers)
 
     @cached_property
     def target(self) -> Target:

@@ -22,7 +22,7 @@ from kinfolk.privacy.mechanisms import NoisySum
 from kinfolk.privacy.release import new_meter
 from kinfolk.secure.contribution import as_numbers
 from kinfolk.training import published, run_directory
-from kinfolk.training.evaluation_account import ONCE, noise_for, paid_by, with_room
+from kinfolk.training.evaluation_account import ONCE, laplace_scale, paid_by, with_room
 from kinfolk.training.evaluation_units import Question
 from kinfolk.training.run_directory import Run
 from kinfolk.training.shown import Release, Shown, metrics_of
@@ -84,6 +84,7 @@ class ServerEvaluation:
         silent = [names[place] for place in self.shared.asked if place not in heard]
         shown: Shown = {**found, "without": silent, "ledger_run": run.name}
         run_directory.write_json(run.public / run_directory.EVALUATIONS, [shown])
+        (run.private / NOT_EVALUATED).unlink(missing_ok=True)
 
     def _posted(self, asked: Question, heard: Mapping[int, np.ndarray]) -> Question:
         """The question with the vectors that silos sent in place of their rows."""
@@ -95,7 +96,7 @@ class ServerEvaluation:
     def _of_tables(self, heard: Mapping[int, np.ndarray], shared: Tree) -> Shown:
         """Metrics of silos' noisy tables, added up."""
         privacy = self.shared.study.experiment.privacy
-        scale = float(np.nextafter(np.float32(noise_for(privacy, self.shared.epsilon)), np.float32(np.inf)))
+        scale = laplace_scale(privacy, self.shared.epsilon)
         how = Release(self.shared.epsilon, scale, BY_SILOS, self.shared.study.experiment.seed is not None)
         total = np.sum([table.astype(np.float64) for table in heard.values()], axis=0)
         return metrics_of(self.shared.question(shared, heard), total, how)

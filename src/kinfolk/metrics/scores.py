@@ -13,11 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.interpolate import PchipInterpolator
-from scipy.special import expit
+from scipy.special import expit, ndtr, ndtri
 
 STEPS = 10
 """Parts of a bin along which curves are followed."""
 SPREAD, NARROW = 0.75, 0.35
+STEEPEST = 6.0
+"""Standard deviations of normal curves in the narrowest bin, at most: what is narrower no table tells."""
+TAIL, FEWEST = 0.02, 4.0
+"""A share, and a number, that must be on both sides of an edge for normal curves to be fitted there."""
 
 
 def edges(bins: int, centre: float = 0.0) -> np.ndarray:
@@ -67,6 +71,9 @@ class Guess:
 
     smooth: bool = True
     """They lie along a monotone cubic; else evenly."""
+    normal: bool = False
+    """They are normal, equally wide for each outcome: what a cubic cannot see where nearly all are in a bin or two,
+    and a count of noise in a far bin bends most."""
     ends: float = 2.0
     """How wide the outermost bins are, in widths of their neighbours."""
     within: float = 1 / 3
@@ -79,6 +86,7 @@ GUESSES = (
     Guess(smooth=False),
     Guess(ends=1.0),
     Guess(ends=4.0),
+    Guess(normal=True, ends=4.0),
     Guess(within=0.0),
     Guess(within=2 / 3),
 )
@@ -96,11 +104,35 @@ def curves(tables: np.ndarray, ends: np.ndarray, guess: Guess) -> Curves:
     counted = np.concatenate([np.zeros_like(counted[:1]), counted])
     parts = [np.linspace(low, high, STEPS, endpoint=False) for low, high in itertools.pairwise(knots)]
     points = np.concatenate([*parts, knots[-1:]])
+    if guess.normal:
+        return Curves(points, _normals(points, ends, counted[1:]))
     if guess.smooth:
         return Curves(points, PchipInterpolator(knots, counted, axis=0)(points))
     place = np.searchsorted(knots, points, side="right").clip(1, len(knots) - 1)
     share = ((points - knots[place - 1]) / (knots[place] - knots[place - 1]))[:, None, None]
     return Curves(points, counted[place - 1] + share * (counted[place] - counted[place - 1]))
+
+
+def _normals(points: np.ndarray, edges: np.ndarray, counted: np.ndarray) -> np.ndarray:
+    """Counts up to each point along normal curves: probits of shares below edges, on lines with one slope for all.
+
+    `counted`: up to each edge, and in all. Only edges with enough on both sides count, as beyond them is mostly noise;
+    where that leaves nothing to tell how wide the curves are, they are as narrow as STEEPEST.
+    """
+    total = np.maximum(counted[-1], 1e-9)
+    share, at = counted[:-1] / total, edges[:, None, None]
+    known = np.minimum(share, 1 - share) > TAIL + FEWEST / total
+    probit = ndtri(np.clip(share, 1e-6, 1 - 1e-6))
+    weight = np.where(known, total * np.exp(-(probit**2)) / np.maximum(share * (1 - share), 1e-9), 1e-9)
+    mean_at, mean = ((weight * part).sum(axis=0) / weight.sum(axis=0) for part in (at, probit))
+    off, steepest = at - mean_at, STEEPEST / np.diff(edges).min()
+    spread = (weight * off**2).sum(axis=(0, 2))
+    found = (weight * off * (probit - mean)).sum(axis=(0, 2)) / np.maximum(spread, 1e-12)
+    several = (known.sum(axis=0) > 1).any(axis=-1)
+    steep = np.where(several, np.clip(found, 0.05, steepest), steepest)[:, None]
+    below = total * ndtr(mean + steep * (points[:, None, None] - mean_at))
+    below[0], below[-1] = 0.0, total  # what is further out is at the ends
+    return below
 
 
 def auc(found: Curves) -> np.ndarray:

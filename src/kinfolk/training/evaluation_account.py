@@ -46,7 +46,7 @@ def paid_by(training: Account, epsilon: float, there: np.ndarray) -> tuple[Accou
 def _laplace(training: Account, epsilon: float) -> LaplaceSum:
     """Whoever pays adds the noise: a unit's absolute values sum to at most 1."""
     allowed = training.privacy
-    noise = np.nextafter(np.float32(noise_for(allowed, epsilon)), np.float32(np.inf))
+    noise = np.float32(laplace_scale(allowed, epsilon))
     ones = np.ones(() if training.level.server_pays else (len(training.parties),), np.float32)
     return LaplaceSum(ones, noise * ones, Sampling(ones), allowed.relation, _group(allowed))
 
@@ -75,9 +75,10 @@ def _in_shares(training: Account, epsilon: float) -> GaussianSum:
     )
 
 
-def noise_for(privacy: PrivacyLevel, epsilon: float) -> float:
-    """The scale of Laplace noise: how far a protected unit moves a table, over epsilon."""
-    return (2.0 if privacy.relation == "replace_one" else 1.0) * _group(privacy) / epsilon
+def laplace_scale(privacy: PrivacyLevel, epsilon: float) -> float:
+    """The scale of Laplace noise: how far a protected unit moves a table, over epsilon, rounded up to a float32."""
+    reach = (2.0 if privacy.relation == "replace_one" else 1.0) * _group(privacy)
+    return float(np.nextafter(np.float32(reach / epsilon), np.float32(np.inf)))
 
 
 def _group(privacy: PrivacyLevel) -> int:
