@@ -233,6 +233,7 @@ def test_rows_as_units_at_client_level_are_caught_by_search(tmp_path: Path) -> N
     run = loop.run(experiment(CLIENT), tmp_path, data=wards())
     _, real = asked(CLIENT, run, wards())
     board, units, total = real.board, real.units, counts()
+    assert isinstance(units, Unit)
 
     def moved(first: Unit, second: Unit) -> float:
         weights = jnp.ones(len(first.keep), jnp.float32)
@@ -278,6 +279,7 @@ def test_an_evaluation_of_people_counts_people(tmp_path: Path) -> None:
     found = question(job, run, 1.0)
     assert found.unit == "people, each with the mean of its rows"
     assert found.mask.sum(axis=1).tolist() == [len(np.unique(own)) for own in job.federations[0].test_units]
+    assert isinstance(found.units, Unit)
     assert found.units.y.shape == (3, found.mask.shape[1], 4)
     assert published.account_of(job, 1.0)[0].unit == "person"
 
