@@ -33,9 +33,9 @@ class Question:
 
     board: Board
     """Without the clients' own models, where these are public: `boards` has them."""
-    units: Unit | Array
-    """At example level with axes (clients, units, rows), at client level (clients, rows), or vectors that clients made
-    of them: (clients, cells)."""
+    units: Tree
+    """`Unit`s: at example level with axes (clients, units, rows), at client level (clients, rows); or the vectors that
+    clients made of them: (clients, cells)."""
     mask: np.ndarray
     """Which units are real: (clients, units), or (clients,)."""
     by_client: bool
