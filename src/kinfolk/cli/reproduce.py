@@ -23,6 +23,7 @@ def reproduce(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME...]", help="cross-silo/figure-3b, or cross-silo for all of it.")
     ] = None,
+    *,
     every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Small: half an hour for all on two cores.")] = False,
     pages: Annotated[bool, typer.Option("--pages", help="Write pages from what was measured before.")] = False,
