@@ -51,6 +51,7 @@ def test_a_run_without_such_a_method_has_even_noise() -> None:
     assert noise_factors([object()], [range(3)]) == ()  # type: ignore[list-item]
 
 
+@pytest.mark.slow
 def test_a_histogram_shows_where_targets_lie_through_noise_that_hides_their_mean() -> None:
     generator = np.random.default_rng(0)
     centres, count, noise = generator.normal(-0.6, 0.1, 20), 120, 0.12

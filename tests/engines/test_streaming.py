@@ -241,6 +241,7 @@ def test_a_release_is_charged_and_streamed(tmp_path: Path) -> None:
     assert run.statement()["simulated"] is False
 
 
+@pytest.mark.slow
 def test_a_release_of_silos_in_turns_is_charged_to_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "TURN_BYTES", 3000)
     few = experiment("memory", AT_EXAMPLE_LEVEL, seed=None, phases=(Phase("mean_regularized", 2),))
@@ -250,6 +251,7 @@ def test_a_release_of_silos_in_turns_is_charged_to_each(tmp_path: Path, monkeypa
     assert all(0 < party["epsilon"] <= 3.0 for party in parties)
 
 
+@pytest.mark.slow
 def test_a_counter_that_is_not_kept_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: with it the noise of every round would be that of the first."""
     monkeypatch.setattr(streaming, "_put", lambda *_: None)

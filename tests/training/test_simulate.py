@@ -44,7 +44,7 @@ def federation() -> Federation:
     [
         pytest.param(example_level(epsilon=4.0, delta=1e-3), marks=pytest.mark.slow),
         pytest.param(client_level(epsilon=4.0, delta=1e-2, cohort=2.0), marks=pytest.mark.slow),
-        none(),
+        pytest.param(none(), marks=pytest.mark.slow),
     ],
     ids=["example", "client", "none"],
 )

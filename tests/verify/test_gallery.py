@@ -9,7 +9,8 @@ import pytest
 from tests.verify.gallery import BUGS, CHECKS, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "explain" / "planted-bugs.md"
-LONG = ("a gate used twice", "a gate used twice, in a release", "a client chained to the previous one")
+CHAINED = "a client chained to the previous one, in a release"
+LONG = ("a gate used twice", "a gate used twice, in a release", "a client chained to the previous one", CHAINED)
 QUICK = [
     pytest.param(bug, id=bug.name, marks=pytest.mark.slow if bug.name in LONG else ())
     for bug in BUGS
