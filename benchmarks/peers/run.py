@@ -24,7 +24,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent / "peers"))
 from benchmarks.peers.simulators.turns import MARK, Task, write
 from kinfolk.data.federation import DataError
 from kinfolk.data.sets.femnist import femnist

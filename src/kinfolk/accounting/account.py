@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kinfolk.accounting.calibrate import Uses, budget_of
+from kinfolk.accounting.budgets import budget_of
+from kinfolk.accounting.calibrate import Uses
 from kinfolk.accounting.ledger import RELEASED, SIMULATED, Allowance, Ledger, LedgerError, Line, Note
 from kinfolk.accounting.members import PERSON, Source
 from kinfolk.accounting.noise_for_budget import times

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +10,7 @@ import jax
 import numpy as np
 
 from kinfolk.accounting import composition, noise_for_budget
+from kinfolk.accounting.budgets import budget_of, check_deltas
 from kinfolk.accounting.composition import BudgetError
 from kinfolk.accounting.noise_for_budget import Case
 from kinfolk.accounting.noise_schedules import check_noise, check_share, factors_of, grouped
@@ -18,7 +18,7 @@ from kinfolk.privacy import correlated_noise
 from kinfolk.privacy.choice import ExactMin, NoisyMin
 from kinfolk.privacy.correlated_noise import CorrelatedSum
 from kinfolk.privacy.gates import CHOICE, GRADIENT, STATISTIC
-from kinfolk.privacy.levels import Budget, Level, PrivacyLevel, Terms
+from kinfolk.privacy.levels import Level, PrivacyLevel, Terms
 from kinfolk.privacy.mechanisms import (
     AdaptiveSum,
     ExactSum,
@@ -302,14 +302,6 @@ def _overflow(size: int, rate: float, capacity: int | None) -> float:
     return float(np.nextafter(np.float32(probability), np.float32(1)))
 
 
-def budget_of(level: PrivacyLevel, name: str, size: int) -> tuple[float | None, float]:
-    """A party's epsilon (none when the noise is given instead) and delta."""
-    own = level.budgets.get(name, Budget(level.epsilon, level.delta) if level.epsilon else None)
-    given = level.delta if own is None or own.delta is None else own.delta
-    delta = composition.default_delta(int(size)) if given is None else given
-    return (own.epsilon if own else None), delta
-
-
 def _noise_of_clients(work: Work, overflow: np.ndarray, choices: Sequence[composition.Charge]) -> np.ndarray:
     """Every client's noise multiplier, for the steps it takes and the choices that its budget pays for too."""
     level, who, rates = work.level, work.who, work.rates
@@ -327,25 +319,3 @@ def _noise_of_clients(work: Work, overflow: np.ndarray, choices: Sequence[compos
             cases.append(Case(epsilon, delta, steps, rate, level.relation, spilt, also=also, factors=factors))
     noise[places] = noise_for_budget.noise_multipliers(cases)
     return noise
-
-
-def check_deltas(level: PrivacyLevel, ids: Sequence[str], sizes: np.ndarray) -> None:
-    """Refuses a delta of 1/n or more, and warns from 1/(10 n) on; n is the number of protected units."""
-    if not level.level.private:
-        return
-    unknown = sorted(set(level.budgets) - set(ids))
-    if unknown:
-        raise BudgetError(f"budgets name clients that are not in the data: {', '.join(unknown[:5])}")
-    clients = zip(ids, sizes.tolist(), strict=True)
-    parties = [("the federation", len(sizes))] if level.level.server_pays else list(clients)
-    deltas = {who: (budget_of(level, who, n)[1], n) for who, n in parties}
-    worst = max(deltas, key=lambda who: deltas[who][0] * deltas[who][1])
-    delta, n = deltas[worst]
-    if delta >= 1 / n and not level.allow_large_delta:
-        raise BudgetError(
-            f"delta={delta:g} is not below 1/{n}, one over the number of units of {worst!r}: such a guarantee would "
-            f"allow publishing a whole unit. Use {composition.default_delta(n):.2g} or less, or set allow_large_delta"
-        )
-    if delta > 1 / (10 * n) and not level.allow_large_delta:
-        text = f"delta={delta:g} is above a tenth of 1/{n} ({worst!r}): choose a smaller one, or set allow_large_delta"
-        warnings.warn(text, stacklevel=2)

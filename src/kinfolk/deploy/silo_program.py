@@ -13,7 +13,8 @@ import numpy as np
 
 from kinfolk import trees
 from kinfolk.accounting.account import Account
-from kinfolk.accounting.calibrate import Population, Uses, calibrated, check_deltas
+from kinfolk.accounting.budgets import check_deltas
+from kinfolk.accounting.calibrate import Population, Uses, calibrated
 from kinfolk.accounting.members import ALONE, Source
 from kinfolk.algorithms.schedules import noise_factors
 from kinfolk.data.identity import Identity

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kinfolk.accounting.calibrate import budget_of
+from kinfolk.accounting.budgets import budget_of
 from kinfolk.accounting.ledger import SIMULATED, Line, read_lines
 from kinfolk.accounting.members import PERSON
 from kinfolk.accounting.owner import open_owned

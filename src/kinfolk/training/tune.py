@@ -25,7 +25,7 @@ from jax import Array
 
 from kinfolk import limits, trees
 from kinfolk.accounting import composition, noise_for_budget
-from kinfolk.accounting.calibrate import budget_of
+from kinfolk.accounting.budgets import budget_of
 from kinfolk.data.federation import DataError, Federation, from_rows
 from kinfolk.data.registry import load_data
 from kinfolk.engines import resident

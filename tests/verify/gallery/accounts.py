@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kinfolk.accounting import composition, noise_for_budget
-from kinfolk.accounting.calibrate import check_deltas
+from kinfolk.accounting.budgets import check_deltas
 from kinfolk.accounting.composition import BudgetError
 from kinfolk.accounting.noise_for_budget import Case
 from kinfolk.algorithms.fedavg import FedAvg
