@@ -144,6 +144,7 @@ def test_everybodys_row_is_their_own(here: list[int], at_a_time: int, monkeypatc
     np.testing.assert_array_equal(found[1], present[:, None])
 
 
+@pytest.mark.slow
 def test_shuffled_batches_are_passes() -> None:
     """Every batch is full of real rows, no row comes twice in a pass, and the next pass has another order."""
     mask = jnp.arange(12) < 10

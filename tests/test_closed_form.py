@@ -51,14 +51,8 @@ def test_a_precision_for_every_weight_and_a_matrix_agree() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("outcome", "tolerance"),
-    [
-        ("number", 1e-4),
-        pytest.param("binary", 0.05, marks=pytest.mark.slow),
-        pytest.param("classes", 0.08, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("outcome", "tolerance"), [("number", 1e-4), ("binary", 0.05), ("classes", 0.08)])
 def test_outputs_without_a_row_are_those_of_a_fit_without_it(outcome: str, tolerance: float) -> None:
     """The prior keeps its weight: a mean over n rows of which one counts as nothing."""
     model, rows = MODELS[outcome], rows_for(outcome)

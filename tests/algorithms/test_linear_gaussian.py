@@ -161,6 +161,7 @@ def test_features_that_stand_out_are_found_under_either_noise() -> None:
         assert np.flatnonzero(np.asarray(found.spikes[3])).tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_candidate_priors_have_the_variance_they_say_and_begin_with_the_isotropic_one() -> None:
     bulks, spikes = spectra(some_prior(6))
     variances = [1.0] + 2 * [variance for _, variance in SHAPES]

@@ -259,6 +259,7 @@ def test_a_counter_that_is_not_kept_is_noticed(tmp_path: Path, monkeypatch: pyte
         loop.run(experiment("memory", AT_EXAMPLE_LEVEL, phases=(Phase("mean_regularized", 2),)), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", [False, True])
 def test_with_releases_replayed_a_silos_rows_change_nothing(planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Silos in turns, two rounds. Planted: a place holds the rows of the one before it, and the store two states."""

@@ -82,6 +82,7 @@ def inbox(mechanism: object, key: Array, values: Array, tape: Tape | None = None
     return Inbox(values, jnp.ones(count), slots, present, meter, mechanism, jnp.ones(count), jnp.int32(0), False)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_values_are_the_moments_of_clipped_models() -> None:
     values = jnp.asarray(np.random.default_rng(0).normal(size=(5, FEATURES, OUTPUTS)), jnp.float32)
     kept = np.stack([w * min(1, 1.5 / np.linalg.norm(w)) for w in np.asarray(values)])

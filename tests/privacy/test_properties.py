@@ -133,7 +133,9 @@ def test_one_example_moves_a_deep_bookkeeping_sum_by_at_most_the_clip(x: np.ndar
 LINEAR, DEEP = bookkeeping(models.linear(3))[0], bookkeeping(MLP)[0]
 
 
-@pytest.mark.parametrize(("model", "shape"), [(MLP, (3,)), (CNN, (6, 6, 1))], ids=["mlp", "cnn"])
+@pytest.mark.parametrize(
+    ("model", "shape"), [(MLP, (3,)), pytest.param(CNN, (6, 6, 1), marks=pytest.mark.slow)], ids=["mlp", "cnn"]
+)
 def test_bookkeeping_gives_the_sum_of_clipped_rows(model: Model, shape: tuple[int, ...]) -> None:
     generator = np.random.default_rng(2)
     own, plain = bookkeeping(model)

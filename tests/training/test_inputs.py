@@ -155,6 +155,7 @@ def test_features_of_several_arrays_need_a_model_and_get_one(tmp_path: Path) -> 
     assert run(experiment(), tmp_path, data=data, model=own).done()
 
 
+@pytest.mark.slow
 def test_own_data_travel_to_another_machine_and_own_models_do_not(tmp_path: Path) -> None:
     wanted = experiment(privacy=none(), phases=(Phase("local", 2),), model=Experiment().model)
     x = np.ones((20, 2), np.float32)

@@ -153,6 +153,7 @@ def test_every_algorithm_has_a_small_audit_with_a_canary_that_counts(name: str, 
         assert (without != with_it).any()
 
 
+@pytest.mark.slow
 def test_the_canary_contributes_a_clip_norm_or_nothing() -> None:
     game = attack_problems.set_up(FedAvg(), attack_problems.level_for("client", 2.0, sampled=False))
     for present in (0, 1):
