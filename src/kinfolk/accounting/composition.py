@@ -1,8 +1,8 @@
 """Composition: what costs add up to. One draw's laws are in `pairs.py`, their losses on a grid in `losses.py`, how much
 noise a budget needs in `noise_for_budget.py`.
 
-These three alone import dp_accounting. Every value errs on the safe side: privacy-loss distributions are discretised
-pessimistically.
+This module and `pairs.py` alone import dp_accounting. Every value errs on the safe side: privacy-loss distributions
+are discretised pessimistically.
 """
 
 from __future__ import annotations
