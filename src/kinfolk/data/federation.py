@@ -43,7 +43,7 @@ class ClientData:
     features: int | None = None
     """How many features there are, where rows are sparse (`data/sparse.py`)."""
     traced = None
-    """Rows are read, not computed in the program (`data/large.py` has those that are)."""
+    """Rows are read, not computed in the program (`data/lazy.py` has those that are)."""
 
     @property
     def any_x(self) -> Tree:
