@@ -16,14 +16,11 @@ from kinfolk.accounting.account import Account
 from kinfolk.accounting.ledger import Ledger, LedgerError
 from kinfolk.engines import resident
 from kinfolk.engines.client_store import StoreError
-from kinfolk.engines.resident import State
-from kinfolk.personalize.self_select import BesideAlone, SelfSelect
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.training import inputs, published, run_directory, run_files, scorecard, statements, tracking
 from kinfolk.training.backends import Backend, backend_of
-from kinfolk.training.build import as_array, as_sweep
 from kinfolk.training.charges import Chunk, affordable, charge, chunk_rounds, chunks_of, uses_of
-from kinfolk.training.evaluate import at_the_end, gains, measure, measured, summary, watched
+from kinfolk.training.evaluate import at_the_end, gains, measured, summary, watched
 from kinfolk.training.experiment import Experiment
 from kinfolk.training.inputs import GivenData
 from kinfolk.training.noise_tape import checked_for_release, with_fresh_noise, without_noise
@@ -227,9 +224,7 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None, trac
             if progress:
                 progress(done, job.experiment.rounds, numbers)
         if job.afterwards is not None:
-            state = _personalise(job, where, phase, state)
-            after = {"round": done, "afterwards": True, **summary(measure(job, phase, state))}
-            run_directory.append_json(where.private / "metrics.jsonl", after)
+            state = _personalise(job, where, backend, phase, state, done)
         finish(job, where, ledger, state, phase, done)
     return where
 
@@ -261,18 +256,15 @@ def stop(job: Job, where: Run, ledger: Ledger, chunk: Chunk, left: Sequence[Chun
     raise StoppedError(why)
 
 
-def _personalise(job: Job, where: Run, phase: int, state: State) -> State:
+def _personalise(job: Job, where: Run, backend: Backend, phase: int, state: Tree, done: int) -> Tree:
     """What clients do alone after the last round, and who gained or lost by sharing (which nobody else may see)."""
-
-    own = job.afterwards
-    step = BesideAlone(own) if isinstance(own, SelfSelect) else own
-    algorithm, terms = as_sweep(job.algorithms[phase]), as_sweep(job.terms)
-    after = resident.personalise(job.plan, as_array(step), algorithm, terms, job.clients, state)
-    if isinstance(step, BesideAlone):
-        after, alone = (replace(after, models=models) for models in after.models)
-        errors = [measure(job, phase, one)["error"] for one in (alone, after)]
-        run_directory.write_json(where.private / "self_selection.json", gains(*errors))
-    return after
+    state, alone = backend.personalise(job, where, phase, state)
+    found = backend.measure(job, phase, state, everybody=alone is not None)
+    if alone is not None:
+        run_directory.write_json(where.private / "self_selection.json", gains(alone, found["error"]))
+    after = {"round": done, "afterwards": True, **summary(found)}
+    run_directory.append_json(where.private / "metrics.jsonl", after)
+    return state
 
 
 def _spent(job: Job, ledger: Ledger) -> dict[str, float]:
