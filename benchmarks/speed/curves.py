@@ -1,12 +1,14 @@
 """What a round of the streaming engine costs as clients, weights and cohort grow: predicted and measured.
 
     python -m benchmarks.speed.curves [--rounds 20] [--folder DIR]
+    python -m benchmarks.speed.curves --longer
     python -m benchmarks.speed.curves --release 1000000
 
 Every point is a process of its own (`scale.from_a_function`: logistic regression, 8 rows per client from a function,
 states on disk). CPU milliseconds of a round are taken to be a + b x cohort x weights + c x clients; the three numbers
-come from the points marked `fitted`, and the others are predicted by them. `--release`: a whole release of so many
-clients instead, with exact noise, a ledger and a statement.
+come from the points marked `fitted`, and the others are predicted by them. `--longer`: CPU time of so many rounds, and
+of so many seeds of one program in the resident engine, each predicted in proportion to the last, medians of three.
+`--release`: a whole release of so many clients instead, with exact noise, a ledger and a statement.
 """
 
 from __future__ import annotations
@@ -19,17 +21,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
+import jax
 import numpy as np
 from scipy import optimize
 
 from benchmarks.speed import scale
-from kinfolk.data.lazy import from_function
+from kinfolk.data.lazy import from_arrays, from_function
 from kinfolk.privacy.levels import client_level
 from kinfolk.training.experiment import DataChoice, Engine, Experiment, ModelChoice, Phase, Training
 from kinfolk.training.loop import run
+from kinfolk.training.prepare import prepare
+from kinfolk.training.sweep import sweep_of
 
 
 @dataclass(frozen=True)
@@ -55,11 +61,57 @@ POINTS = (
 )
 
 
+ROUNDS = (10, 20, 40, 80, 160)
+SEEDS = (1, 2, 4, 8, 16)
+TURNS = 3
+
+
 def measured(point: Point, rounds: int, folder: Path) -> dict[str, float]:
     """One point, in this process."""
     scale.FEATURES, scale.COHORT = point.weights, point.cohort
     with tempfile.TemporaryDirectory(dir=folder) as name:
         return scale.from_a_function(Path(name), point.clients, rounds)
+
+
+def by_rounds(folder: Path) -> dict[int, float]:
+    """CPU milliseconds of so many rounds in streams, after everything is compiled."""
+    scale.FEATURES, scale.COHORT = Point().weights, Point().cohort
+    data = from_function(scale.made, Point().clients, scale.ROWS, outcome="binary")
+    streamed = scale.Streaming(scale.job_of(data, "disk", TURNS * sum(ROUNDS) + 10), folder)
+    streamed.go(10)
+    turns = [{rounds: rounds * streamed.go(rounds)[1] for rounds in ROUNDS} for _ in range(TURNS)]
+    return {rounds: median(turn[rounds] for turn in turns) for rounds in ROUNDS}
+
+
+def by_seeds(rounds: int = 400) -> dict[int, float]:
+    """CPU milliseconds of some rounds of so many seeds at once, in the resident engine, after compiling."""
+    scale.FEATURES, scale.COHORT = 100, 100
+    x, y = scale.made(np.arange(500, dtype=np.int32))
+    data = from_arrays(np.asarray(x), np.asarray(y), np.full(500, scale.ROWS), outcome="binary")
+    found = {}
+    for seeds in SEEDS:
+        figure = sweep_of(prepare(replace(scale.experiment_of("device", rounds), seeds=seeds), [data] * seeds))
+        figure.rounds(figure.init(range(seeds)), 0, 1)
+        times = []
+        for _ in range(TURNS):
+            state = jax.block_until_ready(figure.init(range(seeds)))
+            with scale.timed(1) as spent:
+                jax.block_until_ready(figure.rounds(state, 0, rounds))
+            times.append(spent[1])
+        found[seeds] = median(times)
+    return found
+
+
+def longer(folder: Path) -> None:
+    """Prints both, each with what is expected in proportion to the last."""
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        every = {"rounds": by_rounds(Path(name)), "seeds": by_seeds()}
+    for what, found in every.items():
+        fitted = max(found)
+        for count, spent in found.items():
+            note = "fitted" if count == fitted else f"predicted {found[fitted] * count / fitted:.0f}"
+            print(f"{what} {count}: {spent:.0f} CPU ms, {note}")
+    print(f"load {os.getloadavg()[0]:.1f}")
 
 
 def release(clients: int, folder: Path) -> dict[str, float]:
@@ -85,12 +137,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--one", type=int, help="the number of one point, in this process")
+    parser.add_argument("--longer", action="store_true", help="more rounds and more seeds, in this process")
     parser.add_argument("--release", type=int, help="a whole release of so many clients, in this process")
     arguments = parser.parse_args()
     if arguments.release:
         with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
             os.environ |= {"KINFOLK_LEDGERS": f"{name}/ledgers", "KINFOLK_KEYS": f"{name}/keys"}
             print(json.dumps(release(arguments.release, Path(name))))
+        return
+    if arguments.longer:
+        longer(arguments.folder)
         return
     if arguments.one is not None:
         print(json.dumps(measured(POINTS[arguments.one], arguments.rounds, arguments.folder)))

@@ -68,18 +68,19 @@ def mapped(folder: Path, clients: int) -> Federation:
     return from_arrays(files[0], files[1], np.full(clients, ROWS), outcome="binary")
 
 
-def job_of(data: Federation, where: str, rounds: int) -> Job:
-    return prepare(
-        Experiment(
-            seed=0,
-            model=ModelChoice("logistic"),
-            training=Training(batch_size=4),
-            privacy=client_level(noise_multiplier=1.0, delta=1e-8, cohort=float(COHORT)),
-            phases=(Phase("mean_regularized", rounds),),
-            engine=Engine(where),
-        ),
-        [data],
+def experiment_of(where: str, rounds: int) -> Experiment:
+    return Experiment(
+        seed=0,
+        model=ModelChoice("logistic"),
+        training=Training(batch_size=4),
+        privacy=client_level(noise_multiplier=1.0, delta=1e-8, cohort=float(COHORT)),
+        phases=(Phase("mean_regularized", rounds),),
+        engine=Engine(where),
     )
+
+
+def job_of(data: Federation, where: str, rounds: int) -> Job:
+    return prepare(experiment_of(where, rounds), [data])
 
 
 @contextmanager

@@ -31,6 +31,7 @@ def commands(tables: list[str]) -> dict[str, tuple[str, ...]]:
         "--help": ("--help",),
         "train, picked by theory": (*table, *SIMULATE),
         "train, mean_regularized": (*table, *SIMULATE, "--method", "mean_regularized"),
+        "train, ten rounds of built-in data": ("train", "--seed", "0", "--rounds", "10"),
         "release that is refused": ("train", "--epsilon", "3"),
     }
 

@@ -121,6 +121,39 @@ def test_a_bar_moves_before_there_is_anything_to_count(monkeypatch: pytest.Monke
     assert any("0:00:01" in frame for frame in frames)
 
 
+def test_after_some_rounds_it_is_known_how_long_the_rest_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling took 50 s, a round takes 2; chunks may take longer than rich's own columns look back (30 s)."""
+    clock, pace = iter((50.0, 50.2, 52.0, 152.0)), output._Pace()
+    with monkeypatch.context() as patched:
+        patched.setattr(output.time, "monotonic", lambda: next(clock))
+        assert pace.ends(0, 121) is None, "everything is compiled"
+        assert pace.ends(1, 121) is None, "too soon"
+        assert pace.ends(1, 121) == 52 + 2 * 120
+        assert pace.ends(51, 121) == 152 + 2 * 70
+
+
+def test_a_bar_shows_how_long_the_rest_takes_and_a_file_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output._Pace, "ends", lambda *_: time.monotonic() + 239.9)
+    with output.bar(False, "local") as progress:
+        progress(2, 121, {})
+        progress(12, 121, {"loss": 1.0})
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["local: about 4 minutes for the other 119 of 121 rounds", "local: 12 of 121 rounds, not measured"]
+    drawn = io.StringIO()
+    monkeypatch.setattr(output, "Console", lambda **_: Console(file=drawn, force_terminal=True, width=120))
+    with output.bar(False, "local") as progress:
+        progress(2, 121, {})
+    assert "rounds left: 0:03:5" in drawn.getvalue()
+
+
+def test_times_are_said_as_people_say_them() -> None:
+    said = [output.about(seconds) for seconds in (61, 89, 90, 3600, 5400, 100_000)]
+    assert said[:3] == ["about 61 seconds", "about 89 seconds", "about 2 minutes"]
+    assert said[3:] == ["about 60 minutes", "about 2 hours", "about 28 hours"]
+
+
 def test_the_automatic_choice_follows_the_theory() -> None:
     assert automatic("example", [100], 5, 1.0).method == "fedavg"
     assert "only one client" in automatic("example", [100], 5, 1.0).why

@@ -33,7 +33,7 @@ from kinfolk.privacy.release import PrivacyError, Tape
 from kinfolk.toml import ConfigError
 from kinfolk.training import backends, loop, prepare, run_directory, streaming_backend
 from kinfolk.training.build import as_array
-from kinfolk.training.experiment import Engine, Experiment, ModelChoice, Phase, Training
+from kinfolk.training.experiment import Afterwards, Engine, Experiment, ModelChoice, Phase, Training
 
 pytestmark = pytest.mark.usefixtures("own_programs")
 ROOT = Path(__file__).parents[2]
@@ -104,6 +104,10 @@ def errors_of(run: run_directory.Run) -> list[float]:
     return [line["error"][0] for line in json.loads((run.private / "clients.json").read_text())]
 
 
+FINE_TUNED: dict[str, Any] = {
+    "phases": (Phase("mean_regularized", 6),),
+    "afterwards": Afterwards("fine_tune", {"steps": 5}),
+}
 CASES: dict[str, dict[str, Any]] = {
     "client level": {},
     "two phases": {"phases": (Phase("fedavg", 10), Phase("shared_and_own", 10))},
@@ -127,6 +131,8 @@ CASES: dict[str, dict[str, Any]] = {
         "phases": (Phase("relation_regularized", 10),),
         "training": Training(batch_size=3, weights="size"),
     },
+    "fine-tuned afterwards": FINE_TUNED,
+    "chosen afterwards": {"phases": (Phase("mean_regularized", 6),), "afterwards": Afterwards("self_select")},
 }
 
 
@@ -141,7 +147,34 @@ def test_results_are_the_resident_engines(name: str, tmp_path: Path, monkeypatch
         run = loop.run(experiment(store, **CASES[name]), tmp_path)
         same(resident, run)
         assert run.statement()["epsilon"] == resident.statement()["epsilon"]
-        assert not list(run.private.glob("phase*"))
+        assert not list(run.private.glob("*.npy"))
+        chosen = [one.private / "self_selection.json" for one in (resident, run)]
+        assert [path.exists() for path in chosen] == [name == "chosen afterwards"] * 2
+        if chosen[0].exists():
+            first, second = (json.loads(path.read_text()) for path in chosen)
+            assert second == pytest.approx(first, rel=1e-4)
+            assert first["error"] != first["error_alone"]
+        elif name == "fine-tuned afterwards":
+            before, after = run.metrics()[-2:]
+            assert after["error"] < before["error"]
+
+
+@pytest.mark.slow
+def test_work_after_training_that_was_cut_off_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed when all models are in their store and none is in the run's file."""
+
+    def dies(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    expected = loop.run(experiment("disk", **FINE_TUNED), tmp_path / "whole")
+    with monkeypatch.context() as patched:
+        patched.setattr(backends.Streaming, "write_models", staticmethod(dies))
+        with pytest.raises(KeyboardInterrupt):
+            loop.run(experiment("disk", **FINE_TUNED), tmp_path / "broken")
+    (broken,) = (tmp_path / "broken").iterdir()
+    assert list(broken.glob("private/afterwards-*.npy"))
+    same(expected, loop.resume(broken), tolerance=0)
+    assert not list(broken.glob("private/*.npy"))
 
 
 @pytest.mark.slow
@@ -305,8 +338,8 @@ def test_with_releases_replayed_a_silos_rows_change_nothing(planted: bool, monke
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"seeds": 2}, "seeds needs every client"),
-        ({"training": Training(tail=0.5)}, "tail needs every client"),
+        ({"seeds": 2}, "seeds=2: a store holds the clients of one run: start one for each"),
+        ({"training": Training(tail=0.5)}, "tail=0.5: every round would have to read and write the models of all"),
         ({"level": PrivacyLevel(Level.NONE), "phases": (Phase("mocha", 2),)}, "mocha reads every client's message"),
     ],
 )

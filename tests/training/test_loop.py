@@ -112,6 +112,19 @@ def test_interrupted_simulations_go_on_bit_for_bit(privacy: object, tmp_path: Pa
     assert loop.resume(cut).path == cut  # done: nothing to do
 
 
+def test_who_watches_hears_of_the_first_rounds_and_changes_nothing(tmp_path: Path) -> None:
+    heard: list[tuple[int, int, bool]] = []
+    settings = experiment(privacy=none(), phases=(Phase("mean_regularized", 100),))
+    plain = loop.run(settings, tmp_path)
+    watched = loop.run(
+        settings, tmp_path, progress=lambda done, total, numbers: heard.append((done, total, not numbers))
+    )
+    first, chunks = [(1, 100, True), (2, 100, True), (4, 100, True)], [(5 * n, 100, False) for n in range(1, 21)]
+    assert heard == first + chunks
+    for name, value in models_of(plain).items():
+        np.testing.assert_array_equal(value, models_of(watched)[name])
+
+
 @pytest.mark.slow
 def test_two_phases_are_accounted_together(tmp_path: Path) -> None:
     phases = (Phase("fedavg", 10), Phase("local", 15))

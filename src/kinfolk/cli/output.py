@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -113,8 +114,38 @@ class _Left(ProgressColumn):
     """How long it has taken while nothing can be said about the rest, and then how long that will take."""
 
     def render(self, task: Task) -> Text:
-        seconds = task.elapsed if task.total is None else task.time_remaining
-        return Text("" if seconds is None else str(timedelta(seconds=int(seconds))))
+        ends = task.fields["ends"]
+        if ends is not None:
+            return Text(f"left: {timedelta(seconds=int(max(0.0, ends - time.monotonic())))}")
+        return Text(str(timedelta(seconds=int(task.elapsed or 0))) if task.total is None else "")
+
+
+class _Pace:
+    """When work will be done, by how long it took since it was first looked at; before that programs were compiled."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, int] | None = None
+
+    def ends(self, done: int, total: int) -> float | None:
+        """The moment, on the monotonic clock; None while too little was seen to tell."""
+        now = time.monotonic()
+        began, before = self._first = self._first or (now, done)
+        known = done > before and now - began > SEEN
+        return now + (total - done) * (now - began) / (done - before) if known else None
+
+
+SEEN = 0.5
+"""Seconds that have to be seen before the rest can be told: to start a round takes a moment by itself."""
+LONG = 60
+"""Seconds that are announced where no bar is shown."""
+
+
+def about(seconds: float) -> str:
+    """A time as people say it."""
+    for unit, length in (("hours", 3600), ("minutes", 60)):
+        if seconds >= 1.5 * length:
+            return f"about {seconds / length:.0f} {unit}"
+    return f"about {seconds:.0f} seconds"
 
 
 class bar:
@@ -134,7 +165,8 @@ class bar:
         self._console = Console(stderr=True)
         self._plain = not silent and not self._console.is_terminal
         self._progress = Progress(*columns, console=self._console, disable=silent or self._plain)
-        self._task = self._progress.add_task(name, total=None, note=": counting, calibrating, compiling")
+        self._pace, self._announced = _Pace(), False
+        self._task = self._progress.add_task(name, total=None, note=": counting, calibrating, compiling", ends=None)
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -146,12 +178,19 @@ class bar:
             self._console.print(self._last, highlight=False, markup=False, soft_wrap=True)
 
     def __call__(self, done: int, total: int, numbers: dict[str, float]) -> None:
+        ends = self._pace.ends(done, total)
+        if ends is not None and not self._announced:
+            left, self._announced = ends - time.monotonic(), True
+            if self._plain and left > LONG:
+                said = f"{self._name}: {about(left)} for the other {total - done} of {total} rounds"
+                self._console.print(said, highlight=False, markup=False, soft_wrap=True)
         spent = numbers.get("epsilon")
         paid = f", epsilon {spent:.3g}{self._simulated}" if spent is not None else ""
         told = [f"{name} {value:.3g}" for name, value in numbers.items() if name not in PLAIN]
         note = f", {', '.join(told) or 'not measured'}{self._private if told else ''}{paid}"
+        note = note if numbers or done == total else ""
         self._last = f"{self._name}: {done} of {total} rounds{note}"
-        self._progress.update(self._task, completed=done, total=total, note=f"{note}, left:")
+        self._progress.update(self._task, completed=done, total=total, note=note, ends=ends)
 
 
 class count_bar:
@@ -161,8 +200,10 @@ class count_bar:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         console = Console(stderr=True)
         hidden = silent or not console.is_terminal
-        self._progress = Progress(*columns, TimeElapsedColumn(), console=console, disable=hidden)
-        self._task, self._name, self._failed = self._progress.add_task(name, total=total), name, 0
+        self._progress = Progress(*columns, TimeElapsedColumn(), _Left(), console=console, disable=hidden)
+        self._task = self._progress.add_task(name, total=total, ends=None)
+        self._total, self._done, self._failed, self._name, self._pace = total, 0, 0, name, _Pace()
+        self._pace.ends(0, total)
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -174,8 +215,10 @@ class count_bar:
     def __call__(self, outcome: object) -> None:
         """Counts one more: a result, or an error."""
         self._failed += isinstance(outcome, Exception)
+        self._done += 1
         said = f"{self._name}, {self._failed} failed" if self._failed else self._name
-        self._progress.update(self._task, advance=1, description=said)
+        ends = self._pace.ends(self._done, self._total)
+        self._progress.update(self._task, advance=1, description=said, ends=ends)
 
 
 def result_row(run: Run) -> dict[str, Any]:

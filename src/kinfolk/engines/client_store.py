@@ -93,18 +93,21 @@ def in_memory(shapes: Tree, clients: int) -> Store:
     return Store(arrays, form, *_nobody(clients))
 
 
-def on_disk(shapes: Tree, clients: int, folder: Path, name: str, beside: int = 0) -> Store:
-    """An empty store in new files of a folder; refused where the disk could fill up later, `beside` bytes included."""
+def on_disk(shapes: Tree, clients: int, folder: Path, name: str, beside: int = 0, places: int = 2) -> Store:
+    """An empty store in new files of a folder; refused where the disk could fill up later, `beside` bytes included.
+
+    `places`: of every client; two for what checkpoints know.
+    """
     leaves, form = jax.tree.flatten(shapes)
     files = tuple(folder / f"{name}-{number}.npy" for number in range(len(leaves)))
-    needed, free = size_on_disk(shapes, clients) + beside, shutil.disk_usage(folder).free
+    needed, free = size_on_disk(shapes, clients, places) + beside, shutil.disk_usage(folder).free
     if needed > free:
         raise StoreError(
             f"states of {clients} clients take up to {needed / 1e9:.1f} GB in {folder}, and {free / 1e9:.1f} GB are "
             "free: make room, or choose another directory (--output)"
         )
     arrays = tuple(
-        np.lib.format.open_memmap(file, "w+", leaf.dtype, (2, clients, *leaf.shape))
+        np.lib.format.open_memmap(file, "w+", leaf.dtype, (places, clients, *leaf.shape))
         for file, leaf in zip(files, leaves, strict=True)
     )
     return Store(arrays, form, *_nobody(clients), files)
@@ -120,9 +123,9 @@ def from_disk(shapes: Tree, places: np.ndarray, folder: Path, name: str) -> Stor
     return Store(arrays, form, places.copy(), places.copy(), files)
 
 
-def size_on_disk(shapes: Tree, clients: int) -> int:
-    """Bytes when every client has been written to both places."""
-    return sum(2 * clients * leaf.dtype.itemsize * int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
+def size_on_disk(shapes: Tree, clients: int, places: int = 2) -> int:
+    """Bytes when every client has been written to all its places."""
+    return sum(places * clients * leaf.dtype.itemsize * int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
 
 
 def _nobody(clients: int) -> tuple[np.ndarray, np.ndarray]:

@@ -230,22 +230,29 @@ def _first_personal(plan: Plan, algorithm: Algorithm, shared: Shared) -> Persona
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (plan.clients, *leaf.shape[1:])), personal)
 
 
-@partial(jax.jit, static_argnums=0)
-def personalise(
-    plan: Plan, afterwards: Afterwards, algorithms: Algorithm, terms: Terms, clients: Clients, states: State
-) -> State:
-    """What clients make of their models alone, after the last round, for every sweep point and seed.
+def personalised(
+    plan: Plan, afterwards: Afterwards, algorithm: Algorithm, shared: Shared, client: Client, model: Params = ()
+) -> Params:
+    """What one client makes of its model alone; `model`: where that is not what the algorithm says.
 
     Nobody else sees it, so it costs nothing at client level; at example level models are published, and it is refused.
     """
     if plan.level.clients_pay:
         raise PrivacyError("work after training looks at raw data: it is free at level='client', refused at 'example'")
+    model = model if jax.tree.leaves(model) else algorithm.model(shared, client.personal)
+    common = algorithm.model(shared, algorithm.init_client(shared, jnp.int32(0)))
+    return afterwards(common, model, data_gate(plan.spec(), client, jnp.int32(0)))
+
+
+@partial(jax.jit, static_argnums=0)
+def personalise(
+    plan: Plan, afterwards: Afterwards, algorithms: Algorithm, terms: Terms, clients: Clients, states: State
+) -> State:
+    """What clients make of their models alone, after the last round, for every sweep point and seed."""
 
     def of_client(algorithm: Algorithm, shared: Shared, own: tuple[Params, Client], rows: Rows) -> Params:
         model, client = own
-        model = model if jax.tree.leaves(model) else algorithm.model(shared, client.personal)
-        common = algorithm.model(shared, algorithm.init_client(shared, jnp.int32(0)))
-        return afterwards(common, model, data_gate(plan.spec(), replace(client, rows=rows), jnp.int32(0)))
+        return personalised(plan, afterwards, algorithm, shared, replace(client, rows=rows), model)
 
     def of_run(algorithm: Algorithm, terms: Terms, clients: Clients, state: State) -> State:
         parts, begin = [], 0

@@ -1,4 +1,5 @@
-"""One round of the streaming engine, as two programs: some clients' parts, and the aggregator's."""
+"""One round of the streaming engine, as two programs: some clients' parts, and the aggregator's. A third is for what
+clients do alone after the last round."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from jax import Array
 
 from kinfolk import trees
 from kinfolk.batching import over_clients
-from kinfolk.engines.resident import Clients, Plan, counters_of, with_counters
+from kinfolk.engines.resident import Clients, Plan, counters_of, personalised, with_counters
 from kinfolk.privacy.levels import Terms
 from kinfolk.privacy.release import Meter, new_meter
 from kinfolk.rounds import Client, Mail, client_round, server_round
-from kinfolk.types import Algorithm, Message, Personal, Rows, Shared, Tree
+from kinfolk.types import Afterwards, Algorithm, Message, Params, Personal, Rows, Shared, Tree
 
 
 @dataclass(frozen=True)
@@ -65,24 +66,46 @@ def clients_part(
     program: Program, fixed: Fixed, shared: Shared, kept: tuple[Personal, Tree], cohort: Cohort, number: Array
 ) -> tuple[Message, Personal, Tree]:
     """Messages, states and counters of the clients in some places. The memory of what was `kept` is used again."""
-    plan, algorithm, clients, length = program.plan, fixed.algorithm, fixed.clients, program.length
+    plan = program.plan
+
+    def of_client(client: Client) -> tuple[Message, Personal, Tree]:
+        message, personal, meter = client_round(plan.spec(program.most_steps), fixed.algorithm, shared, client, number)
+        return message, personal, counters_of(meter)
+
+    everybody = _clients_at(program, fixed, kept, cohort, number)
+    return over_clients(plan.model, of_client, cohort.present, everybody, devices=plan.devices)
+
+
+@partial(jax.jit, static_argnums=0)
+def afterwards_part(
+    program: Program,
+    afterwards: Afterwards,
+    fixed: Fixed,
+    shared: Shared,
+    kept: tuple[Personal, Tree],
+    cohort: Cohort,
+) -> Params:
+    """What the clients in some places make of their models alone, after the last round."""
+    plan = program.plan
+    everybody = _clients_at(program, fixed, kept, cohort, jnp.int32(0))
+    work = partial(personalised, plan, afterwards, fixed.algorithm, shared)
+    return over_clients(plan.model, work, cohort.present, everybody, devices=plan.devices)
+
+
+def _clients_at(program: Program, fixed: Fixed, kept: tuple[Personal, Tree], cohort: Cohort, number: Array) -> Client:
+    """The clients in some places, one row each, with their examples, states and meters."""
+    plan, clients, length = program.plan, fixed.clients, program.length
     slots = jnp.minimum(cohort.index, plan.clients - 1)
     take: Callable[[Tree], Tree] = lambda tree: jax.tree.map(lambda leaf: leaf.at[slots].get(), tree)  # noqa: E731
     stored, counts = kept
-    personal = states_of(algorithm, fixed.begun, slots, cohort.known, stored)
+    personal = states_of(fixed.algorithm, fixed.begun, slots, cohort.known, stored)
     examples = cohort.examples if program.traced is None else program.traced(slots)
     x, y = jax.tree.map(lambda leaf: leaf[:, :length], examples)
     sizes = take(clients.sizes)
     rows = Rows(x, y, jnp.arange(length, dtype=jnp.float32)[None, :] < sizes[:, None])
     meters = jax.vmap(lambda slot: new_meter(jax.random.fold_in(fixed.keys, slot), plan.level.data_kinds))(slots)
-
-    def of_client(client: Client) -> tuple[Message, Personal, Tree]:
-        message, personal, meter = client_round(plan.spec(program.most_steps), algorithm, shared, client, number)
-        return message, personal, counters_of(meter)
-
     own = take(fixed.terms.at(number).own)
-    everybody = Client(personal, rows, with_counters(meters, counts), own, sizes, take(clients.steps))
-    return over_clients(plan.model, of_client, cohort.present, everybody, devices=plan.devices)
+    return Client(personal, rows, with_counters(meters, counts), own, sizes, take(clients.steps))
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=(2, 3))

@@ -25,15 +25,17 @@ from kinfolk.data.federation import ClientData, Data
 from kinfolk.engines.client_store import Store
 from kinfolk.engines.cohorts import draw_cohort
 from kinfolk.engines.resident import Clients, Plan, counters_of, one_run, with_counters
-from kinfolk.engines.streamed_round import Cohort, Fixed, Program, clients_part, server_part
+from kinfolk.engines.streamed_round import Cohort, Fixed, Program, afterwards_part, clients_part, server_part
 from kinfolk.privacy.correlated_noise import Turns
 from kinfolk.privacy.levels import Level, Terms
 from kinfolk.privacy.mechanisms import Sampling
 from kinfolk.privacy.release import Meter, new_meter
-from kinfolk.types import Algorithm, Message, Personal, Shared, Tree
+from kinfolk.types import Afterwards, Algorithm, Message, Params, Personal, Shared, Tree
 
 TURN_BYTES = 2**26
 """Rows and states of the clients that are computed together, where all of them take part."""
+ALONE = 1024
+"""Most clients that are computed together after training: their work may take more room than rows and states."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Streamed:
     """The clients' counters, (1, 1, clients). From its two keys every client's own are made, by the client's number."""
     server: Meter
     store: Store
+    models: Store | None = None
+    """What clients made of their models after training; None: they are what the algorithm says."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +117,7 @@ def run_rounds(
 ) -> Streamed:
     """Some rounds, turn by turn. The store of `state` is changed in place."""
     store, counters = state.store, jax.tree.map(lambda leaf: np.array(leaf)[0, 0], counters_of(state.meters))
-    begun, keys, shared, server = one_run((state.begun, state.meters.noise, state.shared, state.server))
-    fixed = Fixed(algorithm, terms, replace(clients, blocks=()), begun, keys)
+    (shared, server), fixed = one_run((state.shared, state.server)), _fixed(algorithm, terms, clients, state)
     turns = _turns(plan, terms, blocks_of(plan, terms, clients, data, store), one_run(state.server.coins), rounds)
     coming, mail, written = _loaded(plan, turns, data, store), None, np.zeros(0, np.int32)
     with ThreadPoolExecutor(1) as pool:
@@ -138,13 +141,45 @@ def run_rounds(
     return replace(state, shared=shared, server=server, meters=with_counters(state.meters, counters))
 
 
-def blocks_of(plan: Plan, terms: Terms, clients: Clients, data: Data, store: Store) -> list[Block]:
-    """The clients in runs of one program each, and how many of a run have a turn together."""
+def personalised(
+    plan: Plan,
+    afterwards: Afterwards,
+    algorithm: Algorithm,
+    terms: Terms,
+    clients: Clients,
+    data: Data,
+    state: Streamed,
+) -> Iterator[tuple[np.ndarray, Params]]:
+    """Some clients at a time: who they are, and what they make of their models alone after the last round."""
+    fixed, shared, store = _fixed(algorithm, terms, clients, state), one_run(state.shared), state.store
+    counters = one_run(jax.device_get(counters_of(state.meters)))
+    found = blocks_of(plan, terms, clients, data, store, everybody=True)
+    blocks = [replace(block, places=min(block.places, ALONE)) for block in found]
+    turns = ((0, block, part, False) for block, part in _parts(blocks, np.arange(plan.clients, dtype=np.int32)))
+    for now in _loaded(plan, turns, data, store):
+        cohort = Cohort(now.index, now.index < plan.clients, now.known, now.examples)
+        kept = (now.personal, _rows(counters, np.minimum(now.index, plan.clients - 1)))
+        models = afterwards_part(now.block.program, afterwards, fixed, shared, kept, cohort)
+        yield now.clients, _rows(models, slice(now.filled))
+
+
+def _fixed(algorithm: Algorithm, terms: Terms, clients: Clients, state: Streamed) -> Fixed:
+    begun, keys = one_run((state.begun, state.meters.noise))
+    return Fixed(algorithm, terms, replace(clients, blocks=()), begun, keys)
+
+
+def blocks_of(
+    plan: Plan, terms: Terms, clients: Clients, data: Data, store: Store, everybody: bool = False
+) -> list[Block]:
+    """The clients in runs of one program each, and how many of a run have a turn together.
+
+    `everybody`: all of them have one, as they have in every round where clients pay.
+    """
     ends = np.cumsum(plan.widths).tolist()
     found = []
     for rows, width, end, most_steps in zip(clients.blocks, plan.widths, ends, plan.most_steps, strict=True):
         places = places_for(plan.level, terms.inbox.sampling, width)
-        if plan.level.clients_pay:
+        if everybody or plan.level.clients_pay:
             places = max(1, min(width, TURN_BYTES // (_bytes((rows.x, rows.y)) + store.bytes_of_one)))
         found.append(Block(end - width, end, places, Program(plan, rows.y.shape[1], most_steps, data.traced)))
     return found
@@ -164,14 +199,17 @@ def _turns(
         if not plan.level.clients_pay:
             yield number, blocks[0], present[: blocks[0].places], True
             continue
-        of_round = [
-            (block, part)
-            for block in blocks
-            for own in (present[(block.first <= present) & (present < block.end)],)
-            for part in np.split(own, range(block.places, len(own), block.places))
-        ]
+        of_round = list(_parts(blocks, present))
         for place, (block, part) in enumerate(of_round):
             yield number, block, part, place == len(of_round) - 1
+
+
+def _parts(blocks: list[Block], clients: np.ndarray) -> Iterator[tuple[Block, np.ndarray]]:
+    """These clients, in parts that have a turn together."""
+    for block in blocks:
+        own = clients[(block.first <= clients) & (clients < block.end)]
+        for part in np.split(own, range(block.places, len(own), block.places)):
+            yield block, part
 
 
 def _loaded(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -12,12 +13,11 @@ import numpy as np
 from kinfolk import trees
 from kinfolk.engines import resident
 from kinfolk.engines.resident import State
-from kinfolk.engines.streaming import Streamed
 from kinfolk.training import checkpoints, run_directory, streaming_backend
-from kinfolk.training.build import as_sweep
+from kinfolk.training.build import as_array, as_sweep
 from kinfolk.training.charges import Chunk
 from kinfolk.training.evaluate import measure
-from kinfolk.training.prepare import Job
+from kinfolk.training.prepare import Job, beside_alone
 from kinfolk.training.run_directory import Run
 from kinfolk.types import Tree
 
@@ -43,6 +43,10 @@ class Backend(Protocol):
 
     def measure(self, job: Job, phase: int, state: Tree, everybody: bool) -> dict[str, np.ndarray]:
         """Test errors per client: of everybody, or of enough to watch."""
+        ...
+
+    def personalise(self, job: Job, where: Run, phase: int, state: Tree) -> tuple[Tree, np.ndarray | None]:
+        """The state after what clients do alone, and, if they choose, their test errors with what they had alone."""
         ...
 
     def write_models(self, job: Job, path: Path, phase: int, state: Tree) -> None:
@@ -74,6 +78,15 @@ class Resident:
     def measure(self, job: Job, phase: int, state: State, everybody: bool) -> dict[str, np.ndarray]:
         return measure(job, phase, state)
 
+    def personalise(self, job: Job, where: Run, phase: int, state: State) -> tuple[State, np.ndarray | None]:
+        step, chooses = beside_alone(job)
+        algorithm, terms = as_sweep(job.algorithms[phase]), as_sweep(job.terms)
+        after = resident.personalise(job.plan, as_array(step), algorithm, terms, job.clients, state)
+        if not chooses:
+            return after, None
+        after, alone = (replace(after, models=models) for models in after.models)
+        return after, measure(job, phase, alone)["error"]
+
     def write_models(self, job: Job, path: Path, phase: int, state: State) -> None:
         if jax.tree.leaves(state.models):
             models = resident.one_run(jax.device_get(state.models))
@@ -94,10 +107,9 @@ class Streaming:
     advance = staticmethod(streaming_backend.advance)
     save = staticmethod(streaming_backend.save)
     measure = staticmethod(streaming_backend.measure)
+    personalise = staticmethod(streaming_backend.personalise)
     write_models = staticmethod(streaming_backend.write_models)
-
-    def tidy(self, state: Streamed) -> None:
-        state.store.remove()
+    tidy = staticmethod(streaming_backend.tidy)
 
 
 def backend_of(job: Job) -> Backend:

@@ -120,4 +120,5 @@ def as_array(tree: Tree) -> Tree:
 
 def as_sweep(tree: Tree, points: int = 1) -> Tree:
     """Leaves as float32 arrays with a leading sweep axis, for the engine."""
-    return jax.tree.map(lambda leaf: jnp.broadcast_to(jnp.asarray(leaf, jnp.float32), (points, *np.shape(leaf))), tree)
+    wide = lambda leaf: np.broadcast_to(np.asarray(leaf, np.float32), (points, *np.shape(leaf)))  # noqa: E731
+    return jax.tree.map(lambda leaf: jnp.asarray(wide(leaf)), tree)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn, TypedDict
 
@@ -16,14 +17,11 @@ from kinfolk.accounting.account import Account
 from kinfolk.accounting.ledger import Ledger, LedgerError
 from kinfolk.engines import resident
 from kinfolk.engines.client_store import StoreError
-from kinfolk.engines.resident import State
-from kinfolk.personalize.self_select import BesideAlone, SelfSelect
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.training import inputs, published, run_directory, run_files, scorecard, statements, tracking
 from kinfolk.training.backends import Backend, backend_of
-from kinfolk.training.build import as_array, as_sweep
 from kinfolk.training.charges import Chunk, affordable, charge, chunk_rounds, chunks_of, uses_of
-from kinfolk.training.evaluate import at_the_end, gains, measure, measured, summary, watched
+from kinfolk.training.evaluate import at_the_end, gains, measured, summary, watched
 from kinfolk.training.experiment import Experiment
 from kinfolk.training.inputs import GivenData
 from kinfolk.training.noise_tape import checked_for_release, with_fresh_noise, without_noise
@@ -44,7 +42,8 @@ class Stopped(TypedDict):
 """In a run's private part: that it stopped for good, and why."""
 Progress = Callable[[int, int, dict[str, float]], None]
 """Called after every chunk with rounds done, rounds in all, and a few numbers; what a run is judged by stands under its
-name and unit, as `MAE (points)`."""
+name and unit, as `MAE (points)`. In the first chunk also after 1, 2, 4, 8, ... rounds, without numbers: after one
+everything is compiled, and the others tell how long a round takes."""
 
 
 def run(
@@ -211,7 +210,7 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None, trac
                 state = backend.enter(job, where, chunk.phase, state)
                 phase = chunk.phase
             charge(job, where.name, ledger, chunk)
-            state, described = _compute(job, chunk, state, backend)
+            state, described = _compute(job, chunk, state, backend, None if place else progress)
             if not is_finite(job, state):
                 stop(job, where, ledger, chunk, planned[place + 1 :])
             done = chunk.end
@@ -227,9 +226,7 @@ def _go(job: Job, where: Run, ledger_path: Path, progress: Progress | None, trac
             if progress:
                 progress(done, job.experiment.rounds, numbers)
         if job.afterwards is not None:
-            state = _personalise(job, where, phase, state)
-            after = {"round": done, "afterwards": True, **summary(measure(job, phase, state))}
-            run_directory.append_json(where.private / "metrics.jsonl", after)
+            state = _personalise(job, where, backend, phase, state, done)
         finish(job, where, ledger, state, phase, done)
     return where
 
@@ -261,18 +258,15 @@ def stop(job: Job, where: Run, ledger: Ledger, chunk: Chunk, left: Sequence[Chun
     raise StoppedError(why)
 
 
-def _personalise(job: Job, where: Run, phase: int, state: State) -> State:
+def _personalise(job: Job, where: Run, backend: Backend, phase: int, state: Tree, done: int) -> Tree:
     """What clients do alone after the last round, and who gained or lost by sharing (which nobody else may see)."""
-
-    own = job.afterwards
-    step = BesideAlone(own) if isinstance(own, SelfSelect) else own
-    algorithm, terms = as_sweep(job.algorithms[phase]), as_sweep(job.terms)
-    after = resident.personalise(job.plan, as_array(step), algorithm, terms, job.clients, state)
-    if isinstance(step, BesideAlone):
-        after, alone = (replace(after, models=models) for models in after.models)
-        errors = [measure(job, phase, one)["error"] for one in (alone, after)]
-        run_directory.write_json(where.private / "self_selection.json", gains(*errors))
-    return after
+    state, alone = backend.personalise(job, where, phase, state)
+    found = backend.measure(job, phase, state, everybody=alone is not None)
+    if alone is not None:
+        run_directory.write_json(where.private / "self_selection.json", gains(alone, found["error"]))
+    after = {"round": done, "afterwards": True, **summary(found)}
+    run_directory.append_json(where.private / "metrics.jsonl", after)
+    return state
 
 
 def _spent(job: Job, ledger: Ledger) -> dict[str, float]:
@@ -285,26 +279,37 @@ def _spent(job: Job, ledger: Ledger) -> dict[str, float]:
     return {"epsilon": ledger.epsilon(party, account.data, account.unit, budgets[party].delta, relation=relation)}
 
 
-def _compute(job: Job, chunk: Chunk, state: Tree, backend: Backend) -> tuple[Tree, list[dict[str, object]]]:
+def _compute(
+    job: Job, chunk: Chunk, state: Tree, backend: Backend, told: Progress | None
+) -> tuple[Tree, list[dict[str, object]]]:
     """Runs the chunk and compares the meters with what was charged. Also: what there is to say about each round."""
     if job.account.released:
         state = with_fresh_noise(job, state, chunk_rounds(job), chunk.rounds)
     before = uses_of(state)
-    state, described = _advance(job, chunk, state, backend)
+    state, described = _advance(job, chunk, state, backend, told)
     job.account.require_metered(before, uses_of(state), chunk.rounds)
     return without_noise(state) if job.account.released else state, described
 
 
-def _advance(job: Job, chunk: Chunk, state: Tree, backend: Backend) -> tuple[Tree, list[dict[str, object]]]:
-    """The chunk in one go; round by round if the algorithm can say something about its shared state (strengths)."""
-    describe = getattr(job.algorithms[chunk.phase], "describe", None)
-    if describe is None:
-        return backend.advance(job, chunk, state), []
-    described = []
-    for number in range(chunk.begin, chunk.end):
-        state = backend.advance(job, replace(chunk, begin=number, end=number + 1), state)
-        found = describe(resident.one_run(state.shared))
-        described.append({"round": number + 1, "strength": {name: round(float(v), 6) for name, v in found.items()}})
+def _advance(
+    job: Job, chunk: Chunk, state: Tree, backend: Backend, told: Progress | None
+) -> tuple[Tree, list[dict[str, object]]]:
+    """The chunk in one go; round by round if the algorithm can say something about its shared state (strengths).
+
+    `told` hears when 1, 2, 4, 8, ... rounds of it are done.
+    """
+    describe, described = getattr(job.algorithms[chunk.phase], "describe", None), []
+    count = len(chunk.rounds)
+    heard = [chunk.begin + 2**power for power in range((count - 1).bit_length())] if told else []
+    ends = range(chunk.begin + 1, chunk.end + 1) if describe else [*heard, chunk.end]
+    for begin, end in pairwise([chunk.begin, *ends]):
+        state = backend.advance(job, replace(chunk, begin=begin, end=end), state)
+        if describe:
+            found = describe(resident.one_run(state.shared))
+            described.append({"round": end, "strength": {name: round(float(v), 6) for name, v in found.items()}})
+        if told and end in heard:
+            jax.block_until_ready(state.shared)
+            told(end, job.experiment.rounds, {})
     return state, described
 
 

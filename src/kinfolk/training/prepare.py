@@ -25,6 +25,7 @@ from kinfolk.engines import streamed_counts
 from kinfolk.engines.layout import lay_out, lay_out_streamed
 from kinfolk.engines.release_counts import count_uses
 from kinfolk.engines.resident import Clients, Plan
+from kinfolk.personalize.self_select import BesideAlone, SelfSelect
 from kinfolk.privacy.levels import Terms
 from kinfolk.privacy.mechanisms import ExactSum, GaussianSum, NoisySum
 from kinfolk.privacy.release import Tape
@@ -179,6 +180,12 @@ def source_of(data: Federation) -> Source:
     return Source(data.name, data.grouping, data.ids, tuple(map(int, sizes)), data.identity)
 
 
+def beside_alone(job: Job) -> tuple[Afterwards | None, bool]:
+    """What clients do after training; where they choose (the second says so), beside the best they could do alone."""
+    own = job.afterwards
+    return (BesideAlone(own), True) if isinstance(own, SelfSelect) else (own, False)
+
+
 def _check_phases(model: Model, experiment: Experiment, algorithms: tuple[Algorithm, ...]) -> None:
     """A phase goes on from the shared state before it, so that must be one model."""
     params = jax.eval_shape(model.init, jax.random.key(0))
@@ -205,13 +212,16 @@ def _devices(experiment: Experiment) -> int:
 
 def _check_streamed(experiment: Experiment) -> None:
     """Refuses what the streaming engine cannot do."""
-    for name, given in (
-        ("seeds", experiment.seeds > 1),
-        ("training.tail", experiment.training.tail > 0),
-        ("afterwards", experiment.afterwards is not None),
-    ):
-        if given:
-            raise ConfigError(f"{name} needs every client's model at once: leave it out, or use store='device'")
+    if experiment.seeds > 1:
+        raise ConfigError(
+            f"seeds={experiment.seeds}: a store holds the clients of one run: start one for each seed, or use "
+            "store='device'"
+        )
+    if experiment.training.tail > 0:
+        raise ConfigError(
+            f"training.tail={experiment.training.tail:g}: every round would have to read and write the models of all "
+            "clients, present or not: leave it out, or use store='device'"
+        )
     for phase in experiment.phases if not experiment.privacy.level.clients_pay else ():
         if "client" not in REGISTRY[resolve(phase.method, phase.options)[0]].levels:
             raise ConfigError(f"{phase.method} reads every client's message at once: use store='device'")

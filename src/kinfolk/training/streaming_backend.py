@@ -17,6 +17,7 @@ from jax import Array
 
 from kinfolk import trees
 from kinfolk.batching import over
+from kinfolk.data.federation import Data
 from kinfolk.engines import client_store, streaming
 from kinfolk.engines.resident import Plan, counters_of, errors_of, one_run, with_counters
 from kinfolk.engines.streamed_round import states_of
@@ -25,7 +26,7 @@ from kinfolk.training import run_directory
 from kinfolk.training.build import as_array
 from kinfolk.training.charges import Chunk
 from kinfolk.training.checkpoints import keys_of, publish, reached
-from kinfolk.training.prepare import Job
+from kinfolk.training.prepare import Job, beside_alone
 from kinfolk.training.run_directory import Run
 from kinfolk.types import Algorithm, Params, Rows, Shared, Tree
 
@@ -100,15 +101,53 @@ def _name(phase: int) -> str:
 def _new_store(job: Job, where: Run, phase: int) -> Callable[[Tree], client_store.Store]:
     if job.experiment.engine.store == "memory":
         return lambda shapes: client_store.in_memory(shapes, job.plan.clients)
-    weights = trees.size(jax.eval_shape(job.plan.model.init, jax.random.key(0)))
-    models = 4 * weights * job.plan.clients  # written at the end, beside the store
-    return lambda shapes: client_store.on_disk(shapes, job.plan.clients, where.private, _name(phase), models)
+    later = _models_size(job) * (1 if job.afterwards is None else 2)
+    return lambda shapes: client_store.on_disk(shapes, job.plan.clients, where.private, _name(phase), later)
+
+
+def _models_size(job: Job) -> int:
+    """Bytes of all clients' models: written at the end, beside the store, and before if they change after training."""
+    return 4 * trees.size(jax.eval_shape(job.plan.model.init, jax.random.key(0))) * job.plan.clients
+
+
+def personalise(job: Job, where: Run, phase: int, state: Streamed) -> tuple[Streamed, np.ndarray | None]:
+    """What clients do alone after the last round, some at a time, into a store of models."""
+    step, chooses = beside_alone(job)
+    plan, data, test = job.plan, job.federations[0].train, job.federations[0].test
+    algorithm, terms = as_array(job.algorithms[phase]), as_array(job.terms)
+    models, alone = _model_store(job, where, algorithm, state), []
+    for ids, made in streaming.personalised(
+        plan, as_array(step), algorithm, terms, trees.row(job.clients, 0), data, state
+    ):
+        if chooses:
+            made, own = made
+            alone.append(_errors(plan, own, test.rows(ids, _longest(test)))["error"])
+        models.write(ids, made)
+    return replace(state, models=models), np.concatenate(alone)[None] if chooses else None
+
+
+def _model_store(job: Job, where: Run, algorithm: Algorithm, state: Streamed) -> client_store.Store:
+    shapes, clients = _model_shapes(algorithm, state), job.plan.clients
+    if job.experiment.engine.store == "memory":
+        return client_store.in_memory(shapes, clients)
+    return client_store.on_disk(shapes, clients, where.private, "afterwards", _models_size(job), places=1)
+
+
+def _model_shapes(algorithm: Algorithm, state: Streamed) -> Tree:
+    """Of one client's model."""
+    return jax.eval_shape(
+        lambda shared: algorithm.model(shared, algorithm.init_client(shared, jnp.int32(0))), one_run(state.shared)
+    )
+
+
+def _longest(test: Data) -> int:
+    return max(1, int(test.sizes.max()))
 
 
 def measure(job: Job, phase: int, state: Streamed, everybody: bool) -> dict[str, np.ndarray]:
     """Test loss and error, of all clients or of some, with a leading axis for the one seed."""
     test = job.federations[0].test
-    clients, length = job.plan.clients, max(1, int(test.sizes.max()))
+    clients, length = job.plan.clients, _longest(test)
     watched = np.arange(clients) if everybody else np.linspace(0, clients - 1, min(clients, WATCHED)).astype(int)
     found = [
         jax.tree.map(lambda leaf, n=count: np.asarray(leaf)[:n], _errors(job.plan, models, test.rows(ids, length)))
@@ -130,7 +169,10 @@ def _blocks(job: Job, phase: int, state: Streamed, clients: np.ndarray) -> Itera
     for first in range(0, len(clients), block):
         own = clients[first : first + block]
         ids = np.pad(own, (0, block - len(own)), mode="edge")
-        yield ids, len(own), _models(algorithm, shared, begun, ids, *state.store.read(ids))
+        if state.models is not None:
+            yield ids, len(own), state.models.read(ids)[0]
+        else:
+            yield ids, len(own), _models(algorithm, shared, begun, ids, *state.store.read(ids))
 
 
 @jax.jit
@@ -139,14 +181,17 @@ def _models(algorithm: Algorithm, shared: Shared, begun: Shared, slots: Array, s
     return jax.vmap(partial(algorithm.model, shared), axis_size=slots.shape[0])(personal)
 
 
+def tidy(state: Streamed) -> None:
+    """The stores' files are not needed any more."""
+    for store in (state.store, state.models):
+        if store is not None:
+            store.remove()
+
+
 def write_models(job: Job, path: Path, phase: int, state: Streamed) -> None:
     """All clients' models, as `runs.write_tree` would write them, block by block; the store is not needed any more."""
     everybody = np.arange(job.plan.clients, dtype=np.int32)
-    algorithm = job.algorithms[phase]
-    shapes = jax.eval_shape(
-        lambda shared: algorithm.model(shared, algorithm.init_client(shared, jnp.int32(0))),
-        one_run(state.shared),
-    )
+    shapes = _model_shapes(job.algorithms[phase], state)
     unfinished = path.with_name(f".{path.name}")
     with run_directory.writing(path), zipfile.ZipFile(unfinished, "w") as archive:
         for number, (place, shape) in enumerate(jax.tree_util.tree_leaves_with_path(shapes)):
