@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,12 @@ def test_an_item_with_a_method_missing_is_not_taken_home(tmp_path: Path) -> None
     spent = {"run_seconds": 1, "compile_seconds": 1}
     (tmp_path / "results.json").write_text(json.dumps({"device": "a", "rows": [{**measured, **spent}]}))
     assert full_runs.records(tmp_path) == []
+
+
+@pytest.mark.fast
+def test_strengths_near_one_are_run_first_and_the_ends_last() -> None:
+    grid = [0.0, 0.1, 1.0, 30.0, math.inf, None]
+    assert sorted(grid, key=full_runs.far) == [1.0, None, 0.1, 30.0, 0.0, math.inf]
 
 
 @pytest.mark.fast

@@ -64,13 +64,18 @@ def pack(study: str, folder: Path, *, small: bool = False) -> None:
                     packed["cells"].append(
                         {"item": item, "method": method, "epsilon": budget, "strength": strength, "file": file}
                     )
-    packed["cells"].sort(key=lambda cell: abs(math.log(cell["strength"] or 1.0)))
+    packed["cells"].sort(key=lambda cell: far(cell["strength"]))
     size = sum(path.stat().st_size for path in folder.iterdir())
     if size > FOLDER_LIMIT:
         raise SystemExit(
             f"{folder} has {size} bytes, and {FOLDER_LIMIT} can travel: take fewer images in full_settings"
         )
     (folder / "packed.json").write_text(json.dumps(packed))
+
+
+def far(strength: float | None) -> float:
+    """How far a strength is from 1; methods without one come first, the ends last."""
+    return 0.0 if strength is None else abs(math.log(strength)) if strength else math.inf
 
 
 def still_open(packed: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -32,9 +32,10 @@ class Full:
     """Which data."""
 
 
+FULL_STRENGTHS = (0.0, 0.1, 1.0, 10.0, math.inf)
 MNIST_FULL = replace(
     MNIST,
-    methods=methods(100, (0.1, 1.0, 10.0), clusters=4),
+    methods=methods(100, FULL_STRENGTHS, clusters=4),
     epsilons=(1.0,),
     model=ModelChoice("cnn", (32, 64)),
     delta=1e-7,
@@ -44,7 +45,7 @@ MNIST_FULL = replace(
 )
 CIFAR_FULL = replace(
     CIFAR,
-    methods=methods(100, (0.1, 1.0, 10.0)),
+    methods=methods(100, FULL_STRENGTHS),
     epsilons=(2.0, 8.0, math.inf),
     model=ModelChoice("cnn", (32, 64)),
     delta=1e-5,
@@ -75,7 +76,7 @@ STUDIES: dict[str, Mapping[str, Full]] = {
 
 def tiny(full: Full) -> Full:
     """The same path in seconds: two methods, one strength, two rounds, a linear model, few rows."""
-    kept = {n: replace(m, strengths=m.strengths[:1]) for n, m in full.setting.methods.items() if n in (FEDAVG, MEAN)}
+    kept = {n: replace(m, strengths=m.strengths[1:2]) for n, m in full.setting.methods.items() if n in (FEDAVG, MEAN)}
     small = ModelChoice("softmax") if full.setting.model.name == "cnn" else full.setting.model
     setting = replace(full.setting, methods=kept, epsilons=full.setting.epsilons[-2:], model=small, rounds=2, seeds=2)
     options = {"silos": 4, **({"train_rows": 20, "test_rows": 5} if full.recipe.name == "rotated_mnist" else {})}
