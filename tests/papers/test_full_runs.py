@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with small files in place of School, MNIST and CIFAR-10."""
+    """A directory with small files in place of School, MNIST, CIFAR-10 and FEMNIST."""
     draw = np.random.default_rng(0)
     place = tmp_path / "data"
     place.mkdir()
@@ -29,6 +29,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     images = {"y": np.arange(rows) % 10, "client": np.zeros(rows, np.int32), "is_test": np.arange(rows) >= 100}
     np.savez(place / "mnist.npz", x=draw.integers(0, 256, (rows, 28, 28), np.uint8), **images)
     np.savez(place / "cifar10.npz", x=draw.integers(0, 256, (rows, 32, 32, 3), np.uint8), **images)
+    written = {"y": np.arange(900) % 62, "client": np.arange(900) // 100, "is_test": np.arange(900) % 5 == 0}
+    np.savez(place / "femnist.npz", x=draw.integers(0, 256, (900, 28, 28), np.uint8), **written)
     scores = {"y": draw.uniform(1, 70, rows).astype(np.float32), "client": np.arange(rows) % 5}
     np.savez(place / "school.npz", x=draw.normal(size=(rows, 28)).astype(np.float32), **scores)
     monkeypatch.setattr(mnist, "TRAIN", 100)
@@ -38,7 +40,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "study", ["school", pytest.param("mnist", marks=pytest.mark.long), pytest.param("cifar10", marks=pytest.mark.long)]
+    "study", ["school", *(pytest.param(name, marks=pytest.mark.long) for name in ("mnist", "cifar10", "plain"))]
 )
 def test_a_tiny_setting_goes_all_the_way(study: str, files: Path, tmp_path: Path) -> None:
     folder = tmp_path / "carried"
