@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.studies.femnist.judged import accuracy_errors, selected, summary, tuned
 from kinfolk import trees
 from kinfolk.algorithms import REGISTRY
-from kinfolk.batching import over
 from kinfolk.engines.loop import Sweep, points
 from kinfolk.engines.resident import Clients, Plan
-from kinfolk.models import error
-from kinfolk.personalize.fine_tune import OBJECTIVES, FineTuneAfterwards
+from kinfolk.personalize.fine_tune import OBJECTIVES
 from kinfolk.personalize.self_select import SelfSelect
 from kinfolk.privacy.levels import Terms
 from kinfolk.training import job_file
@@ -91,57 +89,6 @@ class Run:
     terms: Sequence[Terms]
     strengths: Sequence[float] = ()
     first_seed: int = 0
-
-
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def tuned(
-    plan: Plan,
-    steps: int,
-    objectives: tuple[str, ...],
-    clients: Clients,
-    tests: Sequence[Any],
-    common: Any,
-    models: Any,
-) -> dict[str, Any]:
-    """Clients' errors after fine-tuning one run's models (leading axis: clients) with each objective."""
-    ((rows,), (test,)) = (trees.row(tuple(part), 0) for part in (clients.blocks, tests))
-
-    def of_client(objective: str, model: Any, rows: Any, test: Any) -> Any:
-        tune = FineTuneAfterwards(0.1, 0.2, steps, objective, "personal")
-        return wrong(plan, tune.fit(plan.model, rows, common, model), test)
-
-    return {name: over(plan.model, partial(of_client, name), (0, 0, 0))(models, rows, test) for name in objectives}
-
-
-def wrong(plan: Plan, params: Any, test: Any) -> Any:
-    """A client's share of wrong labels; not a number where it has no test images."""
-    found = jax.vmap(lambda x, y: error(plan.model, plan.model.predict(params, x), y))(test.x, test.y)
-    return jnp.where(test.mask, found, 0).sum() / test.mask.sum().astype(jnp.float32)
-
-
-@partial(jax.jit, static_argnums=0)
-def accuracy_errors(plan: Plan, tests: Sequence[Any], models: Any) -> Any:
-    """Shares of wrong labels, of shape (seeds, clients)."""
-    (test,) = trees.row(tuple(tests), 0)
-    return jax.vmap(lambda own: over(plan.model, partial(wrong, plan), (0, 0))(own, test))(models)
-
-
-def summary(errors: Any) -> dict[str, float]:
-    """Mean accuracy over clients, and over the worst tenth of them."""
-    each = np.sort(1 - np.asarray(errors, np.float64))
-    each = each[np.isfinite(each)]
-    return {"mean": float(each.mean()), "worst_tenth": float(each[: max(1, len(each) // 10)].mean())}
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def selected(plan: Plan, step: SelfSelect, clients: Clients, tests: Sequence[Any], shared: Any) -> Any:
-    """Clients' errors after self-selection around each of several global models: clients x models."""
-    ((rows,), (test,)) = (trees.row(tuple(part), 0) for part in (clients.blocks, tests))
-
-    def of_client(rows: Any, test: Any) -> Any:  # what does not depend on the shared model is fitted once
-        return jax.vmap(lambda common: wrong(plan, step.choose(plan.model, rows, common), test))(shared)
-
-    return over(plan.model, of_client, (0, 0))(rows, test)
 
 
 class Study:
