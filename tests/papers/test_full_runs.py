@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with small files in place of School, MNIST and CIFAR-10."""
+    """A directory with small files in place of School, MNIST, CIFAR-10 and FEMNIST."""
     draw = np.random.default_rng(0)
     place = tmp_path / "data"
     place.mkdir()
@@ -28,6 +29,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     images = {"y": np.arange(rows) % 10, "client": np.zeros(rows, np.int32), "is_test": np.arange(rows) >= 100}
     np.savez(place / "mnist.npz", x=draw.integers(0, 256, (rows, 28, 28), np.uint8), **images)
     np.savez(place / "cifar10.npz", x=draw.integers(0, 256, (rows, 32, 32, 3), np.uint8), **images)
+    written = {"y": np.arange(900) % 62, "client": np.arange(900) // 100, "is_test": np.arange(900) % 5 == 0}
+    np.savez(place / "femnist.npz", x=draw.integers(0, 256, (900, 28, 28), np.uint8), **written)
     scores = {"y": draw.uniform(1, 70, rows).astype(np.float32), "client": np.arange(rows) % 5}
     np.savez(place / "school.npz", x=draw.normal(size=(rows, 28)).astype(np.float32), **scores)
     monkeypatch.setattr(mnist, "TRAIN", 100)
@@ -37,7 +40,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "study", ["school", pytest.param("mnist", marks=pytest.mark.long), pytest.param("cifar10", marks=pytest.mark.long)]
+    "study", ["school", *(pytest.param(name, marks=pytest.mark.long) for name in ("mnist", "cifar10", "plain"))]
 )
 def test_a_tiny_setting_goes_all_the_way(study: str, files: Path, tmp_path: Path) -> None:
     folder = tmp_path / "carried"
@@ -65,6 +68,12 @@ def test_an_item_with_a_method_missing_is_not_taken_home(tmp_path: Path) -> None
     spent = {"run_seconds": 1, "compile_seconds": 1}
     (tmp_path / "results.json").write_text(json.dumps({"device": "a", "rows": [{**measured, **spent}]}))
     assert full_runs.records(tmp_path) == []
+
+
+@pytest.mark.fast
+def test_strengths_near_one_are_run_first_and_the_ends_last() -> None:
+    grid = [0.0, 0.1, 1.0, 30.0, math.inf, None]
+    assert sorted(grid, key=full_runs.far) == [1.0, None, 0.1, 30.0, 0.0, math.inf]
 
 
 @pytest.mark.fast

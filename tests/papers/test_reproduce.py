@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -9,8 +10,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.studies.femnist import study as femnist
+from benchmarks.studies.reproduce import cross_silo_measures as cross
 from benchmarks.studies.reproduce import run as study
+from benchmarks.studies.reproduce.full_settings import STUDIES
 from benchmarks.studies.reproduce.page import beside, index, of_record, page, picture, sentence, table
+from benchmarks.studies.reproduce.pmtl_measures import BOTH
 from benchmarks.studies.reproduce.records import PAPERS, VERDICTS, Claim, Item, Measured, Printed, verdict
 from tests.papers.loading import need
 
@@ -69,6 +74,29 @@ def test_the_papers_numbers_stand_beside_ours_in_table_and_picture() -> None:
 def test_a_best_strength_at_the_edge_of_its_grid_is_called_so() -> None:
     rows = table(item(True), replace(FOUND, strengths={"ours": [(1.0, 3.0, True), (2.0, 100.0, False)]}))
     assert "| best strength, ours | 3 | 100 (edge) |" in rows
+
+
+@pytest.mark.fast
+def test_a_method_that_is_best_as_one_of_its_ends_is_called_so() -> None:
+    at_end = replace(FOUND, strengths={"ours": [(1.0, math.inf, True), (2.0, math.inf, True)]})
+    assert sentence(item(True), at_end) == "So here too: c. ours is best with strength infinite."
+    between = replace(FOUND, strengths={"ours": [(1.0, math.inf, True), (2.0, 3.0, True)]})
+    assert sentence(item(True), between) == "So here too: c."
+    assert "| best strength, ours | infinite | infinite |" in table(item(True), at_end)
+
+
+@pytest.mark.fast
+def test_grids_go_from_training_alone_to_averaging() -> None:
+    """In the settings of data that can be had, quick and full; pulled in every step, as printed."""
+    full = [made.setting for study in STUDIES.values() for made in study.values()]
+    settings = [cross.SCHOOL, cross.VEHICLE, cross.MNIST, cross.CIFAR, replace(cross.MNIST, methods=BOTH), *full]
+    for method in (method for setting in settings for method in setting.methods.values() if method.strengths):
+        assert method.options["pull"] == "step"
+        assert method.strengths[0] == 0
+        assert method.strengths[-1] == (100 if method.algorithm == "mocha" else math.inf)  # which has no such end
+        assert list(method.strengths) == sorted(method.strengths)
+    assert femnist.METHODS["personal"][1] == {"pull": "step"}
+    assert (femnist.STRENGTHS[0], femnist.STRENGTHS[-1]) == (0, math.inf)
 
 
 @pytest.mark.fast

@@ -24,6 +24,7 @@ from benchmarks.studies.covariance.data import (
     synthetic,
 )
 from benchmarks.studies.covariance.methods import Repetitions
+from benchmarks.studies.covariance.tasks_matrix import USES, ByTasks
 from kinfolk.report import line_chart
 from kinfolk.verify.covariance_iterative import Iterative
 
@@ -186,6 +187,31 @@ def tasks(repetitions: int) -> dict[str, Any]:
             curves,
         )
     return result | {"counts": counts}
+
+
+def tasks_matrix(repetitions: int) -> dict[str, Any]:
+    """`W^T W` in place of `W W^T`: error against epsilon, low-rank design; settings searched on other seeds."""
+    epsilons = (0.1, 1.0, 10.0)
+    data, trial = synthetic("low_rank", repetitions, 1500), synthetic("low_rank", 1, SEARCH_SEED)
+    delta, base = delta_for(data.clients), iterative("low_rank")
+    alone = float(methods.errors(data, methods.fit_alone(RIDGE)).mean())
+    curves: dict[str, list[float]] = {"single-task l2": [alone] * len(epsilons), "features' matrix": []}
+    for epsilon in epsilons:
+        fit = methods.fit_iterative(base, found_settings("low_rank", "gaussian", epsilon), epsilon, delta, RIDGE)
+        curves["features' matrix"].append(float(methods.errors(data, fit).mean()))
+    for use in USES:
+        own = ByTasks(step_size=base.step_size, ridge=base.ridge, use=use)
+        name = f"tasks' matrix, {use}" + (f" ({own.label})" if own.label else "")
+        fits = [methods.search_by_tasks(trial, own, epsilon, delta, RIDGE) for epsilon in epsilons]
+        curves[name] = [float(methods.errors(data, fit).mean()) for fit in fits]
+    draw(
+        "covariance_tasks_matrix",
+        "Features' matrix and tasks' matrix, low-rank, sound noise",
+        "epsilon",
+        epsilons,
+        curves,
+    )
+    return {"epsilons": epsilons, "repetitions": repetitions, "delta": delta, "curves": curves}
 
 
 def school_part(repetitions: int) -> dict[str, Any]:

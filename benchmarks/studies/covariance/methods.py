@@ -18,6 +18,7 @@ from jax import Array
 from benchmarks.studies.covariance import baselines
 from benchmarks.studies.covariance.one_shot import one_shot
 from benchmarks.studies.covariance.schedules import noise_multipliers, published_per_round, shares
+from benchmarks.studies.covariance.tasks_matrix import ByTasks
 from kinfolk.accounting import group_privacy, noise_for_budget
 from kinfolk.accounting.noise_for_budget import Case
 from kinfolk.verify.covariance_iterative import Iterative
@@ -65,6 +66,7 @@ def error(models: Array, x: Array, y: Array, mask: Array) -> Array:
 
 
 _iterative = jax.jit(Iterative.run)
+_by_tasks = jax.jit(ByTasks.run)
 _relationship = jax.jit(baselines.relationship, static_argnames="rounds")
 _ridge, _lasso, _trace, _groups, _averaged = (
     jax.jit(function)
@@ -187,6 +189,30 @@ def search(data: Repetitions, make: Callable[[Any], Fit], grid: Sequence[Any]) -
     """The setting with the smallest mean error on repetitions that are used for nothing else."""
     found = [errors(data, make(value), 77).mean() for value in grid]
     return grid[int(np.nanargmin(found))]
+
+
+def fit_by_tasks(settings: ByTasks, rounds: int, epsilon: float, delta: float, ridge: float) -> Fit:
+    """The tasks' matrix in place of the features', from every client's own ridge fit."""
+    levels = jnp.asarray(levels_for(epsilon, delta, rounds, "gaussian", None), jnp.float32)
+    settings = jax.tree.map(jnp.float32, settings)
+    return lambda key, x, y, mask: _by_tasks(settings, key, x, y, levels, _ridge(x, y, ridge))
+
+
+def search_by_tasks(data: Repetitions, base: ByTasks, epsilon: float, delta: float, ridge: float) -> Fit:
+    """The best of strength, clip, shift and rounds on repetitions that are used for nothing else."""
+    norm = float(
+        jnp.linalg.norm(jax.vmap(lambda x, y: baselines.ridge_alone(x, y, ridge))(data.x, data.y), axis=-1).mean()
+    )
+    strengths, shifts = (0.001, 0.01, 0.1, 1.0), (0.0, 1.0)
+    if base.use == "noised":  # strong ones leave little of the noise, and of the models; there is no shift
+        strengths, shifts = (*strengths, 10.0, 100.0), (0.0,)
+
+    def make(setting: tuple[float, float, float, int]) -> Fit:
+        strength, clip, shift, rounds = setting
+        own = replace(base, strength=strength, clip=clip * norm, shift=shift)
+        return fit_by_tasks(own, rounds, epsilon, delta, ridge)
+
+    return make(search(data, make, list(itertools.product(strengths, (0.1, 1.0), shifts, (1, 3)))))
 
 
 def fit_lasso(strength: float) -> Fit:

@@ -1,7 +1,8 @@
 """Covariance sharing: accuracy, harm, figures of the paper with sound noise, School, and cost.
 
     python -m benchmarks.studies.covariance.run [--repetitions 20]
-        [settings table printed odd nearly harm schedule privacy tasks school examples classes cost attack picture]
+        [settings table printed odd nearly harm schedule privacy tasks tasks_matrix school examples classes cost attack
+         picture]
 
 Each part writes results/PART.json beside it, and figures to docs/pictures. Hyper-parameters of every method
 (the one-shot method has one, its ridge) were searched on 4 repetitions with other seeds: that search is not private.
@@ -207,6 +208,7 @@ PARTS: dict[str, Callable[[int], dict[str, Any]]] = {
     "schedule": figures.schedule,
     "privacy": figures.privacy,
     "tasks": figures.tasks,
+    "tasks_matrix": figures.tasks_matrix,
     "school": figures.school_part,
     "examples": figures.examples_again,
     "classes": classes,

@@ -82,8 +82,7 @@ def pack(folder: Path, setting: Setting) -> None:
     job_file.save(tuple(terms.values()), folder / "terms.npz")
     first = setting.epsilons[0], setting.rounds[0]
     job_file.save(parcel(job(data, *first)), folder / "data.npz")
-    if len(setting.rounds) > 1:
-        job_file.save(parcel(job(split(data), *first)), folder / "choosing.npz")
+    job_file.save(parcel(job(split(data), *first)), folder / "choosing.npz")
     if setting.speed:
         few = femnist(writers=205, most_images=25)
         job_file.save(parcel(job(few, 8.0, 1000)), folder / "speed.npz")

@@ -6,11 +6,11 @@ What the results' file already has is not measured again, so that the study can 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.studies.femnist.judged import accuracy_errors, selected, summary, tuned
 from kinfolk import trees
 from kinfolk.algorithms import REGISTRY
-from kinfolk.batching import over
 from kinfolk.engines.loop import Sweep, points
 from kinfolk.engines.resident import Clients, Plan
-from kinfolk.models import error
-from kinfolk.personalize.fine_tune import OBJECTIVES, FineTuneAfterwards
+from kinfolk.personalize.fine_tune import OBJECTIVES
 from kinfolk.personalize.self_select import SelfSelect
 from kinfolk.privacy.levels import Terms
 from kinfolk.training import job_file
@@ -32,19 +31,19 @@ from kinfolk.training.experiment import ModelChoice
 
 STEP, CLIP, DELTA, BATCH = 0.1, 0.5, 1e-3, 10
 NO_PRIVACY = "none"
+PULL = "step"
+"""In every local step, as algorithm 1 of the paper has it. (What is stored of the H200 was pulled once a round.)"""
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "global": ("fedavg", {}),
-    "personal": ("mean_regularized", {}),
+    "personal": ("mean_regularized", {"pull": PULL}),
     "FedProx": ("fedprox", {"strength": 0.1}),
     "shared convolutions": ("shared_layers", {"layers": 2}),
     "small shared part": ("shared_layers", {"layers": 1}),
 }
 FLOPS_PER_IMAGE = 2 * (3 * 1024 * 62 + 3 * 64 * 800 * 64 + 2 * 576 * 25 * 32)
 """Of training on one image: forward, weights' gradients, and inputs' gradients of all layers but the first."""
-STRENGTHS = (1.0, 10.0, 100.0, 1e3, 1e4)
-"""Of mean regularisation, to choose from; the last is all but averaging (with 1, 10 and 100, 100 was best)."""
-UNCHOSEN = 100.0
-"""The strength where none is chosen."""
+STRENGTHS = (0.0, 0.1, 1.0, 10.0, 100.0, 1e3, math.inf)
+"""Of mean regularisation, to choose from: from training alone to averaging."""
 TUNED = ("global", "personal", "small shared part", "local")
 """Methods whose models are fine-tuned."""
 PAPER = ModelChoice("cnn_paper")
@@ -92,57 +91,6 @@ class Run:
     first_seed: int = 0
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def tuned(
-    plan: Plan,
-    steps: int,
-    objectives: tuple[str, ...],
-    clients: Clients,
-    tests: Sequence[Any],
-    common: Any,
-    models: Any,
-) -> dict[str, Any]:
-    """Clients' errors after fine-tuning one run's models (leading axis: clients) with each objective."""
-    ((rows,), (test,)) = (trees.row(tuple(part), 0) for part in (clients.blocks, tests))
-
-    def of_client(objective: str, model: Any, rows: Any, test: Any) -> Any:
-        tune = FineTuneAfterwards(0.1, 0.2, steps, objective, "personal")
-        return wrong(plan, tune.fit(plan.model, rows, common, model), test)
-
-    return {name: over(plan.model, partial(of_client, name), (0, 0, 0))(models, rows, test) for name in objectives}
-
-
-def wrong(plan: Plan, params: Any, test: Any) -> Any:
-    """A client's share of wrong labels; not a number where it has no test images."""
-    found = jax.vmap(lambda x, y: error(plan.model, plan.model.predict(params, x), y))(test.x, test.y)
-    return jnp.where(test.mask, found, 0).sum() / test.mask.sum().astype(jnp.float32)
-
-
-@partial(jax.jit, static_argnums=0)
-def accuracy_errors(plan: Plan, tests: Sequence[Any], models: Any) -> Any:
-    """Shares of wrong labels, of shape (seeds, clients)."""
-    (test,) = trees.row(tuple(tests), 0)
-    return jax.vmap(lambda own: over(plan.model, partial(wrong, plan), (0, 0))(own, test))(models)
-
-
-def summary(errors: Any) -> dict[str, float]:
-    """Mean accuracy over clients, and over the worst tenth of them."""
-    each = np.sort(1 - np.asarray(errors, np.float64))
-    each = each[np.isfinite(each)]
-    return {"mean": float(each.mean()), "worst_tenth": float(each[: max(1, len(each) // 10)].mean())}
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def selected(plan: Plan, step: SelfSelect, clients: Clients, tests: Sequence[Any], shared: Any) -> Any:
-    """Clients' errors after self-selection around each of several global models: clients x models."""
-    ((rows,), (test,)) = (trees.row(tuple(part), 0) for part in (clients.blocks, tests))
-
-    def of_client(rows: Any, test: Any) -> Any:  # what does not depend on the shared model is fitted once
-        return jax.vmap(lambda common: wrong(plan, step.choose(plan.model, rows, common), test))(shared)
-
-    return over(plan.model, of_client, (0, 0))(rows, test)
-
-
 class Study:
     """A packed folder and its results, which are written one by one."""
 
@@ -158,7 +106,7 @@ class Study:
         self.terms = dict(zip(names, job_file.load(folder / "terms.npz"), strict=True))
         self.exact = without_privacy(next(iter(self.terms.values())))
         self.data = job_file.load(folder / "data.npz")
-        self.choosing = job_file.load(folder / "choosing.npz") if len(setting.rounds) > 1 else None
+        self.choosing = job_file.load(folder / "choosing.npz")
         self.many = copies(self.data.clients, setting.seeds)
         self.budgets = [*(f"{epsilon:g}" for epsilon in setting.epsilons), NO_PRIVACY]
         self.plan = self.data.plan()
@@ -200,11 +148,11 @@ class Study:
     def run(self) -> dict[str, Any]:
         open_methods = {"personal" if method == "local" else method for method, _ in self.open_runs()}
         runs = [Run(self.plan, m, self.many, [self.exact], [1.0] * (m == "personal")) for m in open_methods]
-        if self.choosing and not self.known(part="chosen"):
-            several = {"global": self.budgets, "small shared part": self.budgets, "personal": STRENGTHS}
-            for method, points in several.items():
-                strengths = STRENGTHS if points is STRENGTHS else ()
-                runs.append(Run(self.plan, method, self.choosing.clients, [self.exact] * len(points), strengths))
+        if not self.known(part="chosen"):
+            each = [self.exact] * len(STRENGTHS)
+            runs.append(Run(self.plan, "personal", self.choosing.clients, each, STRENGTHS))
+            for method in ("global", "small shared part") if len(self.setting.rounds) > 1 else ():
+                runs.append(Run(self.plan, method, self.choosing.clients, [self.exact] * len(self.budgets)))
         speed = self.speed_runs() if self.setting.speed and not self.known(part="speed") else {}
         with ThreadPoolExecutor(4) as pool:  # what fails to compile here fails again where it is needed
             for run in [*runs, *speed.values()]:
@@ -244,12 +192,23 @@ class Study:
 
     def choose(self) -> tuple[dict[tuple[str, str], int], dict[str, float]]:
         """For every budget the rounds, then the strength, that do best on held-out training images."""
-        grid = self.setting.rounds
-        if not self.choosing:
-            return {(method, budget): grid[0] for method in METHODS for budget in self.budgets}, {}
         if chosen := self.known(part="chosen"):
             return {(method, budget): number for method, budget, number in chosen["rounds"]}, chosen["strengths"]
-        best: dict[str, dict[str, int]] = {}
+        rounds, strengths = self.choose_rounds(), {}
+        for budget in self.budgets:
+            here = rounds["personal", budget]
+            names = [f"{s:g}" for s in STRENGTHS]
+            found = self.held_out("personal", [self.terms_for(budget, here)] * len(names), STRENGTHS, here, names)
+            strengths[budget] = float(max(found, key=lambda name: found[name]))
+        every = [[*key, value] for key, value in rounds.items()]
+        self.write(part="chosen", rounds=every, strengths=strengths, grid=STRENGTHS, pull=PULL)
+        return rounds, strengths
+
+    def choose_rounds(self) -> dict[tuple[str, str], int]:
+        """For every method and budget the number of rounds that does best, where there are several to choose from."""
+        grid, best = self.setting.rounds, {}
+        if len(grid) == 1:
+            return {(method, budget): grid[0] for method in METHODS for budget in self.budgets}
         for method in ("global", "small shared part"):
             scores: dict[str, dict[int, float]] = {budget: {} for budget in self.budgets}
             for rounds in grid:
@@ -258,23 +217,13 @@ class Study:
                 for budget, value in found.items():
                     scores[budget][rounds] = value
             best[method] = {budget: max(of, key=lambda r, of=of: of[r]) for budget, of in scores.items()}
-        rounds = {(method, b): best.get(method, best["global"])[b] for method in METHODS for b in self.budgets}
-        strengths = {}
-        for budget in self.budgets:
-            here = rounds["personal", budget]
-            names = [f"{s:g}" for s in STRENGTHS]
-            found = self.held_out("personal", [self.terms_for(budget, here)] * len(names), STRENGTHS, here, names)
-            strengths[budget] = float(max(found, key=lambda name: found[name]))
-        every = [[*key, value] for key, value in rounds.items()]
-        self.write(part="chosen", rounds=every, strengths=strengths, grid=STRENGTHS)
-        return rounds, strengths
+        return {(method, b): best.get(method, best["global"])[b] for method in METHODS for b in self.budgets}
 
     def held_out(
         self, method: str, terms: Sequence[Terms], strengths: Sequence[float], rounds: int, names: Sequence[str]
     ) -> dict[str, float]:
         """Accuracy on held-out training images at every point of a sweep, with a seed of its own."""
         parcel = self.choosing
-        assert parcel is not None
         models, _, seconds = self.train(Run(self.plan, method, parcel.clients, terms, strengths, 100), rounds)
         errors = accuracy_errors(self.plan, parcel.tests, jax.tree.map(lambda leaf: leaf[:, 0], models))
         found = {name: summary(own)["mean"] for name, own in zip(names, np.asarray(errors), strict=True)}
@@ -288,7 +237,7 @@ class Study:
                 return
             local = method == "local"
             number = self.setting.local_rounds if local else rounds[method, budget]
-            terms, strength = self.terms_for(budget, number), 0.0 if local else strengths.get(budget, UNCHOSEN)
+            terms, strength = self.terms_for(budget, number), 0.0 if local else strengths[budget]
             own = "personal" if local else method
             run = Run(self.plan, own, self.many, [terms], [strength] * (own == "personal"))
             models, shared, seconds = self.train(run, number)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,9 +35,10 @@ from kinfolk.training.sweep import sweep
 RESULTS = Path(__file__).parent / "results" / "pull.json"
 EPSILONS = (1.0, 4.0, 0.0)
 """0: no noise."""
-WIDE = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
-WIDEST = (*WIDE[:-1], 30.0, WIDE[-1])
-FEW = (0.1, 1.0, 10.0, 100.0)
+WIDE = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0, math.inf)
+WIDEST = (*WIDE[:-2], 30.0, *WIDE[-2:])
+FEW = (0.0, 0.1, 1.0, 10.0, 100.0, math.inf)
+"""From training alone to averaging."""
 
 
 LINEAR, SOFTMAX, CNN = ModelChoice("linear"), ModelChoice("softmax"), ModelChoice("cnn", (8, 16))
@@ -97,11 +99,18 @@ def without_noise(terms: Terms) -> Terms:
     return replace(terms, **quiet)
 
 
-def measured(case: Case) -> dict[str, Any]:
-    """Mean client's test error (mean over seeds) for every epsilon, pull and strength; local steps; seconds."""
+def measured(case: Case, before: dict[str, Any]) -> dict[str, Any]:
+    """Mean client's test error (mean over seeds) for every epsilon, pull and strength; local steps; seconds.
+
+    `before`: what was measured of it, which is not measured again.
+    """
     begin, data = time.process_time(), [case.federation(seed) for seed in range(case.seeds)]
-    found: dict[str, Any] = {"error": {}}
+    found: dict[str, Any] = {"error": before.get("error", {}), "local steps": before.get("local steps")}
     for epsilon in EPSILONS:
+        own = found["error"].setdefault(f"{epsilon:g}" if epsilon else "none", {pull: {} for pull in PULLS})
+        left = [strength for strength in case.strengths if f"{strength:g}" not in own[PULLS[0]]]
+        if not left:
+            continue
         phase = Phase("mean_regularized", case.rounds, {"step_size": case.step_size})
         experiment = Experiment(
             seed=0,
@@ -111,29 +120,33 @@ def measured(case: Case) -> dict[str, Any]:
             privacy=case.privacy(epsilon or EPSILONS[0]),
             phases=(phase,),
         )
-        figure = sweep(experiment, {"strength": case.strengths}, data=data)
+        figure = sweep(experiment, {"strength": left}, data=data)
         figure = figure if epsilon else replace(figure, terms=without_noise(figure.terms))
         steps = np.asarray(figure.clients.steps[0])
         found["local steps"] = [int(steps.min()), int(np.median(steps)), int(steps.max())]
-        own: dict[str, Any] = {}
         for pull in PULLS:
             algorithms: Any = figure.algorithms
             pulled = replace(figure, algorithms=replace(algorithms, pull=pull))
             states = pulled.rounds(pulled.init(range(case.seeds)), 0, case.rounds)
             errors = np.asarray(pulled.errors(states)["error"]).mean(axis=2)
-            own[pull] = {f"{s:g}": round(float(e), 5) for s, e in zip(case.strengths, errors.mean(axis=1), strict=True)}
-        found["error"][f"{epsilon:g}" if epsilon else "none"] = own
+            own[pull] |= {f"{s:g}": round(float(e), 5) for s, e in zip(left, errors.mean(axis=1), strict=True)}
         print(f"  epsilon {epsilon}: " + json.dumps(own), flush=True)
-    return {**found, "seconds": round(time.process_time() - begin)}
+    spent = round(time.process_time() - begin)
+    known = not before or "seconds" in before
+    return found | ({"seconds": before.get("seconds", 0) + spent} if known else {})
 
 
+ENDS = {"0": "0, alone", "inf": "infinite"}
+"""Of a grid: training alone, and averaging."""
 PAGE = """# Pulled in every step, or once a round
 
 `pull = "step"` pulls a client's model to the shared one in every local step and minimises the objective of the paper;
 `pull = "round"` makes a round's pulls at once, before its steps, and goes over into federated averaging with
 fine-tuning (formulas, tested against closed forms: `algorithms/pull.py`). The same noise for both, the same grid of
-strengths; the error of the mean client (squared error; share of wrong labels for HAR, MNIST and FEMNIST) at the best
-strength of each, in hindsight, and that strength. The better one is bold where they differ by more than a hundredth.
+strengths, from 0 (training alone, alike for both) to infinity (averaging; with `round` a client uses what its own last
+round makes of the common model); the error of the mean client (squared error; share of wrong labels for HAR, MNIST and
+FEMNIST) at the best strength of each, in hindsight, and that strength. The better one is bold where they differ by
+more than a hundredth.
 """
 END = """
 {verdict}
@@ -143,30 +156,44 @@ this page. The grids are in `benchmarks/studies/pull/results/pull.json`. CPU sec
 """
 
 
+def best(own: dict[str, dict[str, float]], *, ends: bool) -> dict[str, tuple[str, float]]:
+    """Of each pull the best strength and its error; `ends`: training alone and averaging are among them."""
+    return {
+        pull: min(((s, e) for s, e in own[pull].items() if ends or s not in ENDS), key=lambda pair: pair[1])
+        for pull in PULLS
+    }
+
+
+def compared(ratios: list[float]) -> str:
+    """How often each pull is better, and by how much."""
+    step, by_round = sum(r < 0.99 for r in ratios), sum(r > 1.01 for r in ratios)
+    return (
+        f"of {len(ratios)} settings `step` is better by more than a hundredth in {step}, `round` in {by_round}; "
+        f"geometric mean of the ratios step / round {np.exp(np.mean(np.log(ratios))):.3f}"
+    )
+
+
 def page(results: dict[str, Any], verdict: str) -> str:
     """The tables, from what was measured."""
     head = "| data | level | rounds x passes (local steps) | epsilon | step | round | ratio |\n" + "|---" * 7 + "|"
-    rows, ratios = [], []
+    rows, ratios, between = [], [], []
     for name, case in CASES.items():
         if name not in results:
             continue
         low, middle, high = results[name]["local steps"]
         steps = f"{case.rounds} x {case.epochs} ({middle}; {low} to {high})"
         for epsilon, own in results[name]["error"].items():
-            best = {pull: min(own[pull].items(), key=lambda item: item[1]) for pull in PULLS}
-            ratio = best["step"][1] / best["round"][1]
+            found, inside = (best(own, ends=ends) for ends in (True, False))
+            ratio = found["step"][1] / found["round"][1]
             ratios.append(ratio)
-            words = {pull: f"{value:.4f} ({strength})" for pull, (strength, value) in best.items()}
+            between.append(inside["step"][1] / inside["round"][1])
+            words = {pull: f"{value:.4f} ({ENDS.get(at, at)})" for pull, (at, value) in found.items()}
             if abs(ratio - 1) > 0.01:
                 winner = "step" if ratio < 1 else "round"
                 words[winner] = f"**{words[winner]}**"
             cells = (case.what, case.level, steps, epsilon, words["step"], words["round"], f"{ratio:.3f}")
             rows.append(f"| {' | '.join(cells)} |")
-    counts = (sum(r < 0.99 for r in ratios), sum(r > 1.01 for r in ratios), len(ratios))
-    summary = (
-        f"\nOf {counts[2]} settings `step` is better by more than a hundredth in {counts[0]}, `round` in {counts[1]}; "
-        f"geometric mean of the ratios step / round {np.exp(np.mean(np.log(ratios))):.3f}.\n"
-    )
+    summary = f"\nWith both ends in the grid, {compared(ratios)}. Between the ends, {compared(between)}.\n"
     seconds = ", ".join(f"{name} {part['seconds']}" for name, part in results.items() if "seconds" in part)
     wanted = [(name, f"{epsilon:g}" if epsilon else "none") for name in CASES for epsilon in EPSILONS]
     missing = [f"{name} ({e})" for name, e in wanted if e not in results.get(name, {"error": {}})["error"]]
@@ -182,7 +209,7 @@ def main() -> None:
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in arguments.cases or ([] if arguments.page else CASES):
         print(name, flush=True)
-        results[name] = measured(CASES[name])
+        results[name] = measured(CASES[name], results.get(name, {}))
         ordered = {key: results[key] for key in CASES if key in results}
         RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
     if arguments.page:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.studies.reproduce.records import Curves, Strengths
+from benchmarks.studies.reproduce.records import Curves, Strengths, settled
 from benchmarks.studies.reproduce.scores import point, scores
 from kinfolk.accounting import planning
 from kinfolk.data.federation import Federation
@@ -134,7 +134,7 @@ def gathered(setting: Comparison, outcome: str, found: Iterable[tuple[str, float
         x = NO_PRIVACY if math.isinf(epsilon) else epsilon
         curves[name].append(point(x, scored[best]))
         if len(grid) > 1:
-            strengths.setdefault(name, []).append((x, grid[best], 0 < best < len(grid) - 1))
+            strengths.setdefault(name, []).append((x, grid[best], settled(grid, grid[best])))
     return Compared(curves, strengths)
 
 

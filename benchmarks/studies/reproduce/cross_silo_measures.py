@@ -37,35 +37,43 @@ LOCAL, FEDAVG, MEAN, TUNE, DITTO = "local", "FedAvg", "MR-MTL", "local fine-tuni
 MOCHA, IFCA, WARM = "Mocha", "IFCA (10%)", "MR-MTL (IFCA 10%)"
 
 
+PRINTED = {"pull": "step"}
+"""As the papers print it: the pull is part of every local step."""
+
+
 def methods(rounds: int, strengths: tuple[float, ...], clusters: int = 0) -> dict[str, Method]:
-    """The paper's methods; fine-tuning begins in the middle."""
+    """The paper's methods; fine-tuning begins in the middle. Strength 0 is training alone, infinity is averaging."""
     found = {
         LOCAL: Method("local"),
         FEDAVG: Method("fedavg"),
         TUNE: Method("fine_tune", {"shared_rounds": max(1, rounds // 2)}),
-        DITTO: Method("ditto", {}, strengths),
-        MEAN: Method("mean_regularized", {}, strengths),
+        DITTO: Method("ditto", PRINTED, strengths),
+        MEAN: Method("mean_regularized", PRINTED, strengths),
     }
     if clusters:
         choosing = {"choosing_rounds": max(2, rounds // 10), "clusters": clusters}
-        found |= {IFCA: Method("ifca", choosing), WARM: Method("ifca", choosing, strengths)}
+        found |= {IFCA: Method("ifca", choosing), WARM: Method("ifca", {**choosing, **PRINTED}, strengths)}
     return found
 
 
-STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)
+WIDE = (0.0, *STRENGTHS, 100.0, 1e3, math.inf)
 SCHOOL = Comparison(
     data=lambda seed: school(scaling="as_published", seed=seed),
-    methods={**methods(201, STRENGTHS[1:]), MOCHA: Method("mocha", {}, (0.1, 0.3, 1.0))},
+    methods={
+        **methods(201, (0.0, *STRENGTHS, math.inf)),
+        MOCHA: Method("mocha", PRINTED, (0.0, 0.3, 1.0, 3.0, 10.0, 100.0)),
+    },
     epsilons=(1.5, 3.0, 6.0),
     level="example",
     rounds=201,
     step_size=0.01,
     weights="size",
-    seeds=5,
+    seeds=2,
 )
 VEHICLE = Comparison(
     data=lambda seed: vehicle(seed=seed),
-    methods=methods(30, (*STRENGTHS[1:], 100.0, 1e3)),
+    methods=methods(30, WIDE),
     epsilons=(0.5, 2.0, 8.0, math.inf),
     model=ModelChoice("logistic"),
     level="example",
@@ -80,7 +88,11 @@ GLEAM = replace(
 )
 MNIST = Comparison(
     data=lambda seed: rotated_mnist(silos=8, train_rows=500, test_rows=200, seed=seed),
-    methods={n: m for n, m in methods(20, (0.1, 1.0, 10.0), clusters=4).items() if n not in (TUNE, DITTO)},
+    methods={
+        n: m
+        for n, m in methods(20, (0.0, 0.01, 0.03, 0.1, 1.0, math.inf), clusters=4).items()
+        if n not in (TUNE, DITTO)
+    },
     epsilons=(4.0,),
     model=ModelChoice("softmax"),
     level="example",
@@ -92,7 +104,7 @@ MNIST = Comparison(
 )
 CIFAR = Comparison(
     data=lambda seed: few_cifar(seed),
-    methods={n: m for n, m in methods(10, (0.01, 0.1, 1.0, 10.0)).items() if n in (LOCAL, FEDAVG, MEAN)},
+    methods={n: m for n, m in methods(10, (0.0, 0.1, 1.0, 10.0, math.inf)).items() if n in (LOCAL, FEDAVG, MEAN)},
     epsilons=(8.0, math.inf),
     model=ModelChoice("cnn", (8, 16)),
     level="example",
@@ -112,7 +124,9 @@ def small(setting: Comparison, size: Size) -> Comparison:
     """The setting; for a cell, few methods, rounds, strengths and seeds, and a linear model of images."""
     if size != "cell":
         return setting
-    kept_methods = {n: replace(m, strengths=m.strengths[:1]) for n, m in setting.methods.items() if n in (FEDAVG, MEAN)}
+    kept_methods = {
+        n: replace(m, strengths=m.strengths[1:2]) for n, m in setting.methods.items() if n in (FEDAVG, MEAN)
+    }
     data, model = setting.data, setting.model
     if model.name in ("cnn", "softmax"):
         data, model = _seeded(partial(rotated_mnist, silos=4, train_rows=60, test_rows=20)), ModelChoice("softmax")
@@ -137,8 +151,8 @@ def measured(found: Compared, words: str, setting: Comparison, *, stand_in: bool
 
 SCHOOL_FULL = replace(
     SCHOOL,
-    methods={**methods(201, (*STRENGTHS, 100.0)), MOCHA: Method("mocha", {}, (0.1, 0.3, 1.0, 3.0, 10.0))},
-    epsilons=(1.0, 1.5, 3.0, 6.0, 12.0),
+    epsilons=(1.5, 3.0, 6.0, 12.0),
+    seeds=5,
 )
 SCHOOL_WORDS = "School: 139 schools, features standardised by each school (as published)"
 
@@ -200,8 +214,8 @@ def figure_4(size: Size) -> Measured:
 
 def figure_5(size: Size) -> Measured:
     """MR-MTL and Ditto over the strength, with and without privacy."""
-    strengths = (0.1, 1.0) if size == "cell" else (*STRENGTHS[1:], 100.0, 1e3)
-    swept = {MEAN: Method("mean_regularized", {}, strengths), DITTO: Method("ditto", {}, strengths)}
+    strengths = (0.1, 1.0) if size == "cell" else WIDE[1:-1]
+    swept = {MEAN: Method("mean_regularized", PRINTED, strengths), DITTO: Method("ditto", PRINTED, strengths)}
     ends = {name: VEHICLE.methods[name] for name in (LOCAL, FEDAVG)}
     setting = replace(VEHICLE, methods=ends, epsilons=(2.0, math.inf))
     if size == "cell":

@@ -1,6 +1,6 @@
 """The full settings, for an accelerator: packed here, run there in sittings of some minutes, taken home.
 
-    python -m benchmarks.studies.reproduce.full_runs mnist FOLDER                  # school, mnist, cifar10 or femnist
+    python -m benchmarks.studies.reproduce.full_runs mnist FOLDER                  # school, cifar10, femnist, plain
 
 One command, given again and again; it does what comes next. Here it packs: noise is calibrated, the data's file is put
 into FOLDER (at most 55 MB). On the accelerator, with FOLDER carried there, it runs what is open for `--seconds` (needs
@@ -25,6 +25,7 @@ import jax
 import numpy as np
 
 from benchmarks.studies.reproduce.full_data import Recipe
+from benchmarks.studies.reproduce.records import Measured
 from benchmarks.studies.reproduce.scores import scores
 from kinfolk.devices import usable
 from kinfolk.engines.layout import lay_out
@@ -64,13 +65,18 @@ def pack(study: str, folder: Path, *, small: bool = False) -> None:
                     packed["cells"].append(
                         {"item": item, "method": method, "epsilon": budget, "strength": strength, "file": file}
                     )
-    packed["cells"].sort(key=lambda cell: abs(math.log(cell["strength"] or 1.0)))
+    packed["cells"].sort(key=lambda cell: far(cell["strength"]))
     size = sum(path.stat().st_size for path in folder.iterdir())
     if size > FOLDER_LIMIT:
         raise SystemExit(
             f"{folder} has {size} bytes, and {FOLDER_LIMIT} can travel: take fewer images in full_settings"
         )
     (folder / "packed.json").write_text(json.dumps(packed))
+
+
+def far(strength: float | None) -> float:
+    """How far a strength is from 1; methods without one come first, the ends last."""
+    return 0.0 if strength is None else abs(math.log(strength)) if strength else math.inf
 
 
 def still_open(packed: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -126,7 +132,6 @@ def laid_out(about: dict[str, Any], folder: Path) -> tuple[str, Plan, Any, Any]:
 def records(folder: Path) -> list[dict[str, Any]]:
     """A results file's content for every item of which all methods were measured at all budgets."""
     from benchmarks.studies.reproduce.comparison import gathered
-    from benchmarks.studies.reproduce.cross_silo_measures import measured
     from benchmarks.studies.reproduce.full_settings import STUDIES, tiny
 
     packed, results = json.loads((folder / "packed.json").read_text()), answered(folder)
@@ -148,7 +153,8 @@ def records(folder: Path) -> list[dict[str, Any]]:
         cells = ((name, e, np.array([row["scores"] for row in grid[name, e]])) for name, e in wanted)
         run, compiling = (sum(row[key] for row in rows) for key in ("run_seconds", "compile_seconds"))
         took = f"The full run on one {results['device']}: {run:.0f} s of running, {compiling:.0f} s of compiling."
-        about = measured(gathered(setting, rows[0]["outcome"], cells), full.words, setting)
+        compared = gathered(setting, rows[0]["outcome"], cells)
+        about = Measured(compared.curves, full.words, setting.seeds, full.budget, strengths=compared.strengths)
         about = replace(about, took=took, machine=results["device"])
         found.append(
             {"item": item, "size": "full", "seconds": round(run, 1), "device": results["device"], **asdict(about)}
@@ -180,7 +186,7 @@ def tried(study: str, folder: Path) -> list[dict[str, Any]]:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("study", choices=("school", "mnist", "cifar10", "femnist"))
+    parser.add_argument("study", choices=("school", "mnist", "cifar10", "femnist", "plain"))
     parser.add_argument("folder", type=Path, nargs="?", help="what is carried; needed but for --try")
     parser.add_argument("--seconds", type=float, default=540, help="begin nothing after this long (default 540)")
     parser.add_argument("--here", action="store_true", help="run on this machine, accelerator or not")

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from benchmarks.studies.reproduce.comparison import Comparison
 from benchmarks.studies.reproduce.cross_silo_measures import (
     CIFAR,
-    FEDAVG,
     MASKS,
-    MEAN,
     MNIST,
     SCHOOL_FULL,
     SCHOOL_WORDS,
+    budget,
     methods,
 )
 from benchmarks.studies.reproduce.full_data import Recipe
+from benchmarks.studies.reproduce.pmtl_measures import FEMNIST, THREE, client_budget
 from kinfolk.training.experiment import ModelChoice
 
 
@@ -30,11 +30,14 @@ class Full:
     recipe: Recipe
     words: str
     """Which data."""
+    budget: str
+    """The guarantee, rounds and other settings, in words."""
 
 
+FULL_STRENGTHS = (0.0, 0.1, 1.0, 10.0, math.inf)
 MNIST_FULL = replace(
     MNIST,
-    methods=methods(100, (0.1, 1.0, 10.0), clusters=4),
+    methods=methods(100, FULL_STRENGTHS, clusters=4),
     epsilons=(1.0,),
     model=ModelChoice("cnn", (32, 64)),
     delta=1e-7,
@@ -44,12 +47,21 @@ MNIST_FULL = replace(
 )
 CIFAR_FULL = replace(
     CIFAR,
-    methods=methods(100, (0.1, 1.0, 10.0)),
+    methods=methods(100, FULL_STRENGTHS),
     epsilons=(2.0, 8.0, math.inf),
     model=ModelChoice("cnn", (32, 64)),
     delta=1e-5,
     rounds=100,
     batch=100,
+    seeds=3,
+)
+PLAIN_FULL = replace(
+    FEMNIST,
+    methods=THREE,
+    epsilons=(0.1, 0.8, 2.0, 8.0),
+    model=ModelChoice("cnn_paper"),
+    cohort=100,
+    rounds=100,
     seeds=3,
 )
 CIFAR_RECIPE = Recipe("cifar10", {"silos": 30, "classes": 5}, rows=(500, 100), images=17_000)
@@ -58,30 +70,52 @@ CIFAR_RECIPE = Recipe("cifar10", {"silos": 30, "classes": 5}, rows=(500, 100), i
 def mnist(masks: int) -> Full:
     """40 silos of 1500 images, as in the paper."""
     words = f"MNIST: 40 silos of 1500 images, 4 rotations, {masks} of 196 patches white, a CNN"
-    return Full(MNIST_FULL, Recipe("rotated_mnist", {"masks": masks}), words)
+    return Full(MNIST_FULL, Recipe("rotated_mnist", {"masks": masks}), words, budget(MNIST_FULL))
 
 
 STUDIES: dict[str, Mapping[str, Full]] = {
-    "school": {"cross-silo/figure-3b": Full(SCHOOL_FULL, Recipe("school", {"scaling": "as_published"}), SCHOOL_WORDS)},
+    "school": {
+        "cross-silo/figure-3b": Full(
+            SCHOOL_FULL, Recipe("school", {"scaling": "as_published"}), SCHOOL_WORDS, budget(SCHOOL_FULL)
+        )
+    },
     "mnist": {f"cross-silo/figure-6{letter}": mnist(masks) for letter, masks in MASKS.items()},
     "cifar10": {
         "cross-silo/figure-3d": Full(
-            CIFAR_FULL, CIFAR_RECIPE, "CIFAR-10: 30 silos of 5 classes, at most 500 images for training in each, a CNN"
+            CIFAR_FULL,
+            CIFAR_RECIPE,
+            "CIFAR-10: 30 silos of 5 classes, at most 500 images for training in each, a CNN",
+            budget(CIFAR_FULL),
+        )
+    },
+    "plain": {
+        "pmtl/figure-1": Full(
+            PLAIN_FULL,
+            Recipe("femnist", {"most_images": 50}),
+            "FEMNIST of LEAF: 294 writers, at most 50 images each, cnn_paper",
+            client_budget(PLAIN_FULL),
         )
     },
 }
-"""By the name of the study: its items. FEMNIST has a study of its own."""
+"""By the name of the study: its items. FEMNIST's other items have a study of their own."""
+TINY = {
+    "school": {},
+    "rotated_mnist": {"silos": 4, "train_rows": 20, "test_rows": 5},
+    "cifar10": {"silos": 4},
+    "femnist": {"writers": 6},
+}
+"""Of each loader: few clients."""
 
 
 def tiny(full: Full) -> Full:
     """The same path in seconds: two methods, one strength, two rounds, a linear model, few rows."""
-    kept = {n: replace(m, strengths=m.strengths[:1]) for n, m in full.setting.methods.items() if n in (FEDAVG, MEAN)}
-    small = ModelChoice("softmax") if full.setting.model.name == "cnn" else full.setting.model
+    kept = {
+        name: replace(method, strengths=method.strengths[1:2])
+        for name, method in full.setting.methods.items()
+        if method.algorithm in ("fedavg", "mean_regularized", "joint")
+    }
+    small = full.setting.model if full.recipe.name == "school" else ModelChoice("softmax")
     setting = replace(full.setting, methods=kept, epsilons=full.setting.epsilons[-2:], model=small, rounds=2, seeds=2)
-    options = {"silos": 4, **({"train_rows": 20, "test_rows": 5} if full.recipe.name == "rotated_mnist" else {})}
-    recipe = (
-        full.recipe
-        if full.recipe.name == "school"
-        else replace(full.recipe, options={**full.recipe.options, **options})
-    )
-    return Full(replace(setting, batch=10), replace(recipe, rows=(20, 5), images=None), full.words)
+    setting = replace(setting, batch=10, cohort=None if setting.cohort is None else 3)
+    options = {**full.recipe.options, **TINY[full.recipe.name]}
+    return replace(full, setting=setting, recipe=replace(full.recipe, options=options, rows=(20, 5), images=None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -30,9 +31,20 @@ def sentence(item: Item, measured: Measured | None) -> str:
     if measured.stand_in:
         return f"Ran on {measured.data}, which says nothing about the paper."
     failed = [claim.says for claim in item.claims if not claim.holds(measured.curves)]
-    if failed:
-        return f"Not so here: {'; '.join(failed)}. {measured.note}".rstrip()
-    return f"So here too: {'; '.join(claim.says for claim in item.claims)}."
+    told = f"Not so here: {'; '.join(failed)}." if failed else f"So here too: {'; '.join(c.says for c in item.claims)}."
+    return " ".join(part for part in (told, ends(measured), measured.note if failed else "") if part)
+
+
+def ends(measured: Measured) -> str:
+    """Which methods are best as one of the two that they lie between: what is said of them is said of that one."""
+    found = {name: {strength for _, strength, _ in rows} for name, rows in measured.strengths.items()}
+    alike = {name: own.pop() for name, own in found.items() if len(own) == 1 and own <= {0.0, math.inf}}
+    return " ".join(f"{name} is best with strength {words(strength)}." for name, strength in alike.items())
+
+
+def words(strength: float) -> str:
+    """A strength as a person would write it."""
+    return "infinite" if math.isinf(strength) else f"{strength:g}"
 
 
 def picture(item: Item, measured: Measured) -> str:
@@ -166,7 +178,7 @@ def table(item: Item, measured: Measured) -> list[str]:
         found = {x: f"{mean:.4g}" + (f" ({error:.1g})" if error else "") for x, mean, error in points}
         lines.append(f"| {name} | " + " | ".join(found.get(x, "") for x in places) + " |")
     for name, rows in measured.strengths.items():
-        best = {x: f"{strength:g}" + ("" if inside else " (edge)") for x, strength, inside in rows}
+        best = {x: words(strength) + ("" if inside else " (edge)") for x, strength, inside in rows}
         lines.append(f"| best strength, {name} | " + " | ".join(best.get(x, "") for x in places) + " |")
     return [*lines, ""]
 
@@ -178,11 +190,13 @@ setting, in a checkout of the repository. A verdict follows from what was measur
 its printed numbers within the tolerance), *holds in shape* (its statements, where numbers cannot be read from the text
 or come from other samples), *does not hold*, or *cannot be had here* (the data: a made stand-in runs the code, and says
 nothing). Where there is no number, the paper's curve is in its figure only, and none was guessed. Strengths are the
-best of a grid on test data, as in the papers; *edge* marks a best one that is the first or last of its grid.
+best of a grid on test data, as in the papers. Grids go from 0, training alone, to infinity, averaging; *edge* marks a
+best one at an end of a smaller grid, in a run from before that was so.
 
 A *full* run is the paper's setting, or as near as data allow; a *quick* one is small, so a verdict on it is about that
-small setting. `kinfolk reproduce --all --quick` takes {seconds:.0f} CPU seconds in all, compiling included (the
-column `quick`; four items of pmtl share the run of figure-3b): under half an hour on two cores.
+small setting. `kinfolk reproduce --all --quick` takes {seconds:.0f} CPU seconds in all: a sum over items, some of whose
+programs were compiled before (the column `quick`; four items of pmtl share the run of figure-3b). On two cores that is
+under half an hour.
 Full runs of FEMNIST, MNIST and CIFAR-10 are for an accelerator, that of School for two CPU cores: [how](full-runs.md).
 """
 

@@ -19,7 +19,7 @@ as near as data and machines allow."""
 Curves = Mapping[str, Sequence[tuple[float, float, float]]]
 """By name: points of x, the mean over seeds, and its standard error."""
 Strengths = Mapping[str, Sequence[tuple[float, float, bool]]]
-"""By curve: x, the strength that was best there, and whether it lies inside of its grid."""
+"""By curve: x, the strength that was best there, and whether the grid goes on to both sides of it (`settled`)."""
 PAPERS = {
     "pmtl": "Hu, Wu and Smith, Private Multi-Task Learning (figures and tables numbered as in the journal's version)",
     "model-protected": "Liang et al., Model-Protected Multi-Task Learning",
@@ -29,6 +29,15 @@ VERDICTS = ("holds", "holds in shape", "does not hold", "cannot be had here", "n
 PLACES = {"epsilon": {100.0: "no privacy"}, "strength": {1e-3: "local", 1e4: "FedAvg"}}
 """What numbers across stand for, where they are not themselves."""
 NOT_PRINTED = "The curves are in the figure only: no number can be read from the text."
+
+
+def settled(grid: Sequence[float], strength: float) -> bool:
+    """Whether the grid goes on to both sides of a strength, or nothing lies beyond it, as beyond 0 and infinity.
+
+    >>> settled((0.3, 1.0, 3.0), 3.0), settled((0.3, 1.0, math.inf), math.inf)
+    (False, True)
+    """
+    return grid[0] < strength < grid[-1] or strength in (0.0, math.inf)
 
 
 class ElsewhereError(Exception):

@@ -5,8 +5,9 @@ model with it: its weak directions (low-rank) or features (group-sparse) are shr
 on its own data. A client's model is what the last release makes of its last step, so every release that is paid for is
 used.
 
-The paper's framework may also share `W^T W`, tasks x tasks. That is not offered: a client could use its row only with
-the other clients' models, and what would have to be hidden grows with their number (`theory/covariance_noise.py`).
+The paper's framework may also share `W^T W`, tasks x tasks. That is not offered here: a client could use its row only
+with the other clients' models, and what would have to be hidden grows with their number (`theory/covariance_noise.py`).
+It is compared in `benchmarks/studies/covariance/tasks_matrix.py`.
 """
 
 from __future__ import annotations
