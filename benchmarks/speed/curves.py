@@ -2,7 +2,7 @@
 
     python -m benchmarks.speed.curves [--rounds 20] [--folder DIR]
     python -m benchmarks.speed.curves --longer
-    python -m benchmarks.speed.curves --release 1000000
+    python -m benchmarks.speed.curves --release 1000000 [--afterwards self_select]
 
 Every point is a process of its own (`scale.from_a_function`: logistic regression, 8 rows per client from a function,
 states on disk). CPU milliseconds of a round are taken to be a + b x cohort x weights + c x clients; the three numbers
@@ -32,7 +32,7 @@ from scipy import optimize
 from benchmarks.speed import scale
 from kinfolk.data.lazy import from_arrays, from_function
 from kinfolk.privacy.levels import client_level
-from kinfolk.training.experiment import DataChoice, Engine, Experiment, ModelChoice, Phase, Training
+from kinfolk.training.experiment import Afterwards, DataChoice, Engine, Experiment, ModelChoice, Phase, Training
 from kinfolk.training.loop import run
 from kinfolk.training.prepare import prepare
 from kinfolk.training.sweep import sweep_of
@@ -114,8 +114,11 @@ def longer(folder: Path) -> None:
     print(f"load {os.getloadavg()[0]:.1f}")
 
 
-def release(clients: int, folder: Path) -> dict[str, float]:
-    """20 rounds of a release, from the plan to the statement: CPU seconds, and peak memory of this process in GB."""
+def release(clients: int, folder: Path, afterwards: str | None) -> dict[str, float]:
+    """20 rounds of a release, from the plan to the statement: CPU seconds, and peak memory of this process in GB.
+
+    `afterwards`: what clients do alone at the end.
+    """
     scale.FEATURES = 20
     experiment = Experiment(
         data=DataChoice(given=True),
@@ -124,6 +127,7 @@ def release(clients: int, folder: Path) -> dict[str, float]:
         privacy=client_level(epsilon=2.0, cohort=1000.0),
         phases=(Phase("mean_regularized", 20),),
         engine=Engine("disk"),
+        afterwards=None if afterwards is None else Afterwards(afterwards),
     )
     began = time.process_time()
     data = from_function(scale.made, clients, scale.ROWS, outcome="binary", name="many")
@@ -139,11 +143,12 @@ def main() -> None:
     parser.add_argument("--one", type=int, help="the number of one point, in this process")
     parser.add_argument("--longer", action="store_true", help="more rounds and more seeds, in this process")
     parser.add_argument("--release", type=int, help="a whole release of so many clients, in this process")
+    parser.add_argument("--afterwards", help="what clients of that release do alone at the end")
     arguments = parser.parse_args()
     if arguments.release:
         with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
             os.environ |= {"KINFOLK_LEDGERS": f"{name}/ledgers", "KINFOLK_KEYS": f"{name}/keys"}
-            print(json.dumps(release(arguments.release, Path(name))))
+            print(json.dumps(release(arguments.release, Path(name), arguments.afterwards)))
         return
     if arguments.longer:
         longer(arguments.folder)
