@@ -32,7 +32,6 @@ def federation(task: Task) -> Federation:
 
 
 def main(task: Task, turn: Turn) -> list[tuple[Any, Any]]:
-    warnings.simplefilter("ignore")
     experiment = Experiment(
         seed=0,
         model=ModelChoice(task.model),
@@ -40,7 +39,13 @@ def main(task: Task, turn: Turn) -> list[tuple[Any, Any]]:
         privacy=client_level(noise_multiplier=task.noise, clip=task.clip, cohort=task.cohort, allow_large_delta=True),
         phases=(Phase("mean_regularized", task.rounds, {"strength": float("inf"), "step_size": task.step_size}),),
     )
-    job = prepare(experiment, [federation(task)])
+    return train(experiment, federation(task), task, turn)
+
+
+def train(experiment: Experiment, data: Federation, task: Task, turn: Turn) -> list[tuple[Any, Any]]:
+    """The shared model after the task's rounds, from the task's first weights."""
+    warnings.simplefilter("ignore")
+    job = prepare(experiment, [data])
     figure = sweep_of(job)
     state = figure.init([task.seed])
     first = tuple(

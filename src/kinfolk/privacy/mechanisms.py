@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.extend.random import threefry_2x32
 
 from kinfolk import batching, trees
+from kinfolk.privacy import threefry
 from kinfolk.privacy.clipping import GRID_STEPS, Sum, with_count
 from kinfolk.privacy.correlated_noise import CorrelatedSum
 from kinfolk.privacy.release import Cost, Meter, PrivacyError, Secret, release
@@ -41,7 +41,7 @@ class Sampling:
 
     def coins(self, key: Array, mask: Array) -> Array:
         """Which of the real rows (`mask`) are sampled, each independently, by a random `key`."""
-        return mask & (jax.random.uniform(key, mask.shape, jnp.float32) < self.rate)
+        return mask & (threefry.uniform(key, mask.size).reshape(mask.shape) < self.rate)
 
     def batch(self, key: Array, units: Tree, mask: Array) -> tuple[Tree, Array]:
         """The sampled units and which rows of them are filled.
@@ -65,8 +65,7 @@ def shuffled_batch(size: int, key: Array, number: Array, units: Tree, mask: Arra
     """
     batches, count = jnp.maximum(1, mask.sum(dtype=jnp.int32) // size), mask.shape[0]
     places = jnp.arange(count, dtype=jnp.uint32)
-    counters = jnp.concatenate([jnp.full(count, number // batches, jnp.uint32), places])
-    bits = threefry_2x32(jax.random.key_data(key), counters)[:count]  # one call for fold_in and bits together
+    bits, _ = threefry.hashed(key, jnp.full(count, number // batches, jnp.uint32), places)  # fold_in and bits in one
     low = jnp.uint32(2 ** (count - 1).bit_length() - 1)
     mixed = jnp.where(mask, bits >> 1, jnp.uint32(2**32 - 1)) & ~low  # padding comes last
     order = (jnp.sort(mixed | places) & low).astype(jnp.int32)  # number and place in one sort faster than two operands
@@ -138,7 +137,7 @@ def _noisy_sum(
         return _exact_sum(secret.integers, what, args, (units, weights), clip)
     total = what.clipped(args, units, weights, clip)
     bound = bound if own.excess == 1 else bound * math.sqrt(own.excess)
-    return _shift(total, own.noise_multiplier * bound * jax.random.normal(secret.noise, (trees.size(total),)))
+    return _shift(total, own.noise_multiplier * bound * threefry.normal(secret.noise, trees.size(total)))
 
 
 def _exact_sum(noise: Array, what: Sum, args: Tree, private: tuple[Tree, Array], clip: Array) -> Tree:
