@@ -47,17 +47,18 @@ def compute(path: Path, again: bool = False) -> None:
         states = resident.run_rounds(plan, algorithm, terms, clients, states, jnp.int32(0), jnp.int32(piece["rounds"]))
         if afterwards is not None:
             states = resident.personalise(plan, afterwards, algorithm, terms, clients, states)
-        found = {"averaged": _losses(plan, algorithm, tests, states)}
+        found = {"averaged": losses_of(plan, algorithm, tests, states)}
         if hasattr(states.personal, "track"):
             ended = replace(states, models=states.personal.track.model)
-            found["last"] = _losses(plan, algorithm, tests, ended)
+            found["last"] = losses_of(plan, algorithm, tests, ended)
         seconds = {"seconds": round(time.time() - began, 1), "cpu_seconds": round(time.process_time() - cpu, 1)}
         done.append({**found, **seconds})
     losses.write_text(json.dumps(done))
     print(path.stem, f"{sum(one['seconds'] for one in done):.0f} seconds", flush=True)
 
 
-def _losses(plan: resident.Plan, algorithm: object, tests: object, states: resident.State) -> list[list[float]]:
+def losses_of(plan: resident.Plan, algorithm: object, tests: object, states: resident.State) -> list[list[float]]:
+    """The mean client's test loss, per point and federation."""
     found = resident.errors(plan, algorithm, tests, states)["loss"]  # type: ignore[arg-type]
     return np.nanmean(np.asarray(found, np.float64), axis=-1).round(7).tolist()
 
