@@ -65,39 +65,64 @@ def bounded_newton(model: Model, rows: Rows, centre: Params, precision: Value, s
     return ({"weights": found[:-1], "bias": found[-1]},)
 
 
-def outputs_without(model: Model, rows: Rows, fitted: Params, precision: Value) -> Array:
-    """For every row, the model's output as if it had been fitted without that row: one step from the full fit.
+def fitted_and_left_out(
+    model: Model, rows: Rows, centre: Params, precision: Value, steps: int = 1
+) -> tuple[Params, Array]:
+    """`newton` for a linear model, and for every row the output as if it had been fitted without that row.
 
-    `fitted` minimises the mean loss plus a quadratic of this precision. Exact for linear regression.
+    That is one step from the full fit: exact for linear regression. `precision` is a number, or one per weight.
     """
-    first, second, slopes, curvature = _bends(model, rows, fitted)
-    prior = _as_matrix(jnp.asarray(precision, jnp.float32), slopes.shape[-1])
-    solved = solve_positive(curvature + prior, slopes.reshape(-1, slopes.shape[-1]).T).T.reshape(slopes.shape)
-    reach = jnp.einsum("nop,nqp->noq", slopes, solved) / _count(rows)
-    outputs = jax.vmap(lambda x: jnp.ravel(model.predict(fitted, x)))(rows.x)
+    start, unflatten = trees.flatten(centre)
+    prior = jnp.diag(jnp.broadcast_to(jnp.asarray(precision, jnp.float32), start.shape))
+    count, slopes = _count(rows), _output_slopes(model, rows, centre)
+    every = slopes.reshape(-1, start.size).T
+    few = every.shape[1] < start.size
+    columns = every if few else jnp.eye(start.size, dtype=jnp.float32)
+
+    def bends(flat: Array) -> tuple[Array, Array, Array]:
+        outputs = jnp.einsum("nop,p->no", slopes, flat)
+        first, second = jax.vmap(lambda out, y: loss_slopes(model, out, y))(outputs, rows.y)
+        real = rows.mask.astype(jnp.float32)[:, None]
+        return outputs, real * first, real[..., None] * second
+
+    def step(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        flat = state[0]
+        _outputs, first, second = bends(flat)
+        gradient = jnp.einsum("no,nop->p", first, slopes) / count + prior @ (flat - start)
+        curvature = jnp.einsum("nop,noq,nqr->pr", slopes, second, slopes) / count
+        solved = solve_positive(curvature + prior, jnp.concatenate([gradient[:, None], columns], axis=1))
+        return flat - solved[:, 0], solved[:, 1:]
+
+    flat, solved = jax.lax.fori_loop(0, steps, step, (start, jnp.zeros_like(columns)))
+    outputs, first, second = bends(flat)
+    solved = solved if few else solved @ every
+    reach = jnp.einsum("nop,pnq->noq", slopes, solved.reshape(start.size, *first.shape)) / count
 
     def moved(reach: Array, first: Array, second: Array, output: Array) -> Array:
-        return (
-            output + reach @ eliminate(jnp.eye(len(first), dtype=reach.dtype) - second @ reach, first[:, None])[0][:, 0]
-        )
+        away = eliminate(jnp.eye(len(first), dtype=reach.dtype) - second @ reach, first[:, None])[0]
+        return output + reach @ away[:, 0]
 
-    return jax.vmap(moved)(reach, first, second, outputs)
+    return unflatten(flat), jax.vmap(moved)(reach, first, second, outputs)
 
 
 def evidence(model: Model, rows: Rows, fitted: Params, centre: Params, precision: Value) -> Array:
     """How likely a linear regression's targets are, as a logarithm up to a constant, if weights scatter around `centre`
     with this precision (relative to that of the mean loss): Gaussian noise, its variance at the most likely value.
 
-    `fitted` minimises the mean loss plus `precision / 2` times the squared distance to `centre`.
+    `fitted` minimises the mean loss plus half of `precision` (a number, or one per weight) times the squared distance
+    to `centre`.
     """
     _, second, slopes, curvature = _bends(model, rows, fitted)
     count, away = _count(rows), trees.flatten(trees.subtract(fitted, centre))[0]
+    precision = jnp.broadcast_to(jnp.asarray(precision, jnp.float32), away.shape)
     losses = jax.vmap(lambda x, y: model.loss(fitted, x, y))(rows.x, rows.y)
-    missed = jnp.where(rows.mask, losses, 0).sum() + count * precision / 2 * jnp.square(away).sum()
-    if len(losses) < len(curvature):  # the same determinant, from the smaller matrix
-        bent = jnp.sqrt(second[:, 0]) * slopes[:, 0]
-        curvature = bent @ bent.T / count
-    spread = jnp.eye(len(curvature), dtype=curvature.dtype) + curvature / precision
+    missed = jnp.where(rows.mask, losses, 0).sum() + count / 2 * (precision * jnp.square(away)).sum()
+    if len(losses) < len(curvature) and len(curvature) > SMALL:  # the same determinant, from the smaller matrix
+        bent = jnp.sqrt(second[:, 0]) * slopes[:, 0] / jnp.sqrt(precision)[None]
+        scaled = bent @ bent.T / count
+    else:
+        scaled = curvature / jnp.sqrt(jnp.outer(precision, precision))
+    spread = jnp.eye(len(scaled), dtype=scaled.dtype) + scaled
     _, volume = eliminate(spread, jnp.zeros((len(spread), 0), spread.dtype))
     return -count / 2 * jnp.log(jnp.maximum(missed, 1e-20)) - volume
 
@@ -137,14 +162,14 @@ def _conjugate_gradients(matrix: Array, right: Array) -> Array:
     def step(_: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
         x, residual, direction, size = state
         image = matrix @ direction
-        length = size / jnp.maximum((direction * image).sum(axis=0), 1e-30)
+        length = size / jnp.maximum((direction * image).sum(axis=0, keepdims=True), 1e-30)
         x, residual = x + length * direction, residual - length * image
         scaled = residual / diagonal
-        new = (residual * scaled).sum(axis=0)
+        new = (residual * scaled).sum(axis=0, keepdims=True)
         return x, residual, scaled + new / jnp.maximum(size, 1e-30) * direction, new
 
     scaled = right / diagonal
-    start = (jnp.zeros_like(right), right, scaled, (right * scaled).sum(axis=0))
+    start = (jnp.zeros_like(right), right, scaled, (right * scaled).sum(axis=0, keepdims=True))
     return jax.lax.fori_loop(0, ITERATIONS, step, start)[0]
 
 
@@ -156,19 +181,27 @@ def _bends(model: Model, rows: Rows, params: Params) -> tuple[Array, Array, Arra
     """Of every row: first and second derivative of the loss in the output, and the output's slopes in the weights;
     0 for padding. And the mean curvature of the loss in the weights.
     """
-    flat, unflatten = trees.flatten(params)
 
-    def output(flat: Array, x: Tree) -> Array:
-        return jnp.ravel(model.predict(unflatten(flat), x))
-
-    def of_example(x: Tree, y: Array, real: Array) -> tuple[Array, Array, Array]:
-        first, second = loss_slopes(model, output(flat, x), y)
+    def of_example(x: Tree, y: Array, real: Array) -> tuple[Array, Array]:
+        first, second = loss_slopes(model, jnp.ravel(model.predict(params, x)), y)
         weight = real.astype(jnp.float32)
-        return weight * first, weight * second, weight * jax.jacrev(output)(flat, x)
+        return weight * first, weight * second
 
-    first, second, slopes = jax.vmap(of_example)(rows.x, rows.y, rows.mask)
+    first, second = jax.vmap(of_example)(rows.x, rows.y, rows.mask)
+    slopes = _output_slopes(model, rows, params)
     bent = jnp.einsum("noq,nqp->nop", second, slopes)
     return first, second, slopes, jnp.einsum("nop,noq->pq", slopes, bent) / _count(rows)
+
+
+def _output_slopes(model: Model, rows: Rows, params: Params) -> Array:
+    """The slopes of every row's output in the weights: (rows, outputs, weights), 0 for padding."""
+    flat, unflatten = trees.flatten(params)
+
+    def of_example(x: Tree, real: Array) -> Array:
+        slopes = jax.jacrev(lambda flat: jnp.ravel(model.predict(unflatten(flat), x)))(flat)
+        return real.astype(jnp.float32) * slopes
+
+    return jax.vmap(of_example)(rows.x, rows.mask)
 
 
 def loss_slopes(model: Model, out: Array, y: Array) -> tuple[Array, Array]:

@@ -1,6 +1,6 @@
 """Computes what `plan.py` wrote: jax and numpy are enough. One process for each file, as many at a time as asked for.
 
-python -m benchmarks.studies.defaults.compute FOLDER [--processes 8]
+python -m benchmarks.studies.defaults.compute FOLDER [--processes 8] [--again]
 """
 
 from __future__ import annotations
@@ -26,31 +26,39 @@ from kinfolk.training.build import build_model
 from kinfolk.training.experiment import ModelChoice
 
 
-def compute(path: Path) -> None:
-    """Every piece's losses, of the last models and of averaged ones, per point and federation: `NAME.losses.json`."""
-    about = json.loads(path.with_suffix(".json").read_text())
+def compute(path: Path, again: bool = False) -> None:
+    """Every piece's losses, of the last models and of averaged ones, per point and federation: `NAME.losses.json`.
+
+    `again`: those of the grid, which no recipe changes, are kept from before.
+    """
+    about, losses = json.loads(path.with_suffix(".json").read_text()), path.with_suffix(".losses.json")
+    before = json.loads(losses.read_text()) if again else [None] * len(about["pieces"])
     clients, tests, programs = job_file.load(path)
     model = build_model(ModelChoice(about["model"]), tuple(about["shape"]), about["outcome"], about["classes"])
     plan = resident.Plan(model, Level(about["level"]), tuple(about["widths"]), tuple(about["most_steps"]))
     keys = jax.vmap(jax.random.key)(jnp.asarray(about["seeds"] * len(about["taus"]), jnp.uint32))
     done = []
-    for piece, (algorithm, terms, afterwards) in zip(about["pieces"], programs, strict=True):
+    for piece, (algorithm, terms, afterwards), kept in zip(about["pieces"], programs, before, strict=True):
+        if kept is not None and piece["names"][0].startswith("strength"):
+            done.append(kept)
+            continue
         began, cpu = time.time(), time.process_time()
         states = resident.start_all(plan, algorithm, keys)
         states = resident.run_rounds(plan, algorithm, terms, clients, states, jnp.int32(0), jnp.int32(piece["rounds"]))
         if afterwards is not None:
             states = resident.personalise(plan, afterwards, algorithm, terms, clients, states)
-        found = {"averaged": _losses(plan, algorithm, tests, states)}
+        found = {"averaged": losses_of(plan, algorithm, tests, states)}
         if hasattr(states.personal, "track"):
             ended = replace(states, models=states.personal.track.model)
-            found["last"] = _losses(plan, algorithm, tests, ended)
+            found["last"] = losses_of(plan, algorithm, tests, ended)
         seconds = {"seconds": round(time.time() - began, 1), "cpu_seconds": round(time.process_time() - cpu, 1)}
         done.append({**found, **seconds})
-    path.with_suffix(".losses.json").write_text(json.dumps(done))
+    losses.write_text(json.dumps(done))
     print(path.stem, f"{sum(one['seconds'] for one in done):.0f} seconds", flush=True)
 
 
-def _losses(plan: resident.Plan, algorithm: object, tests: object, states: resident.State) -> list[list[float]]:
+def losses_of(plan: resident.Plan, algorithm: object, tests: object, states: resident.State) -> list[list[float]]:
+    """The mean client's test loss, per point and federation."""
     found = resident.errors(plan, algorithm, tests, states)["loss"]  # type: ignore[arg-type]
     return np.nanmean(np.asarray(found, np.float64), axis=-1).round(7).tolist()
 
@@ -60,15 +68,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", type=Path, help="the folder, or one file of it")
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--again", action="store_true", help="all but the grid of what was computed and planned anew")
     given = parser.parse_args()
     if given.path.suffix == ".npz":
-        compute(given.path)
+        compute(given.path, given.again)
         return
-    waiting = [one for one in sorted(given.path.glob("*.npz")) if not one.with_suffix(".losses.json").exists()]
+    every = sorted(given.path.glob("*.npz"))
+    waiting = [one for one in every if one.with_suffix(".losses.json").exists() == given.again]
     quiet = {**os.environ, "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu")}
 
     def one(path: Path) -> int:
-        words = [sys.executable, "-m", "benchmarks.studies.defaults.compute", str(path)]
+        words = [sys.executable, "-m", "benchmarks.studies.defaults.compute", str(path), *["--again"][: given.again]]
         return subprocess.run(words, env=quiet, check=False).returncode
 
     with ThreadPoolExecutor(given.processes) as pool:

@@ -1,22 +1,23 @@
 """Self-selection: every client decides on its own data, for free, how much of the shared model to use.
 
 It fits candidates: models held near the shared one, and near nothing at all, each more or less strongly. They are
-judged by leave-one-out losses (exact for linear regression, one Newton step otherwise; five folds for deep models and
-for linear ones of many classes and features).
-Linear regressions are averaged by their evidence instead, which says more when rows are few. Deep classifiers are
-judged by their errors.
+judged by what they say about rows that were left out (exact for linear regression, one Newton step otherwise; five
+folds for deep models and for linear ones of many classes and features). Linear models are averaged: classifiers by
+their left-out losses and by that of the average itself, regressions by their evidence, which says more when rows are
+few. Of deep models one is taken.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.closed_form import SMALL, bounded_newton, evidence, newton, outputs_without
+from kinfolk.closed_form import SMALL, bounded_newton, evidence, fitted_and_left_out
 from kinfolk.models import Dense, error
 from kinfolk.outcomes import loss_at
 from kinfolk.personalize.fine_tune import FineTuneAfterwards
@@ -26,8 +27,31 @@ from kinfolk.types import Model, Params, Rows, Tree, Value
 RULES = ("aggregate", "cautious", "alone")
 STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 FOLDS = 5
-FIXED = 1e9
-"""The strength of the shared model itself as a candidate."""
+FREE = 1e-5
+"""The strength with which a number's intercept is held near 0 where it is free: a target's mean may be far from 0."""
+MIXINGS = 20
+"""Steps towards the best average of classifiers."""
+
+
+class Candidate(NamedTuple):
+    """A model that a client may take; several have an axis in front."""
+
+    model: Params
+    outputs: Tree
+    """Of a linear model, for every row: what a fit without it says."""
+    losses: Array
+    """Of every row, by a fit without it; 0 for padding."""
+    evidence: Array
+    """Of a linear regression, as a logarithm; else 0."""
+
+
+class Held(NamedTuple):
+    """What a candidate is held near, and how; several have an axis in front."""
+
+    centre: Params
+    strength: Array
+    free: Array
+    """Whether the intercept is left free."""
 
 
 @trees.register
@@ -66,63 +90,63 @@ class SelfSelect:
     def beside_alone(self, functions: Model, rows: Rows, common: Params) -> tuple[Params, Params]:
         """The model that a client with these rows ends up with, and the best one that it could have fitted alone."""
         nothing = functions.init(jax.random.key(0))
-        count, only_alone = len(self.strengths), self.rule == "alone"
-        centres = (nothing,) * count + (() if only_alone else (common,) * count)
-        strengths = jnp.array(self.strengths * (1 if only_alone else 2), jnp.float32)
-        every = self._candidates(functions, rows, _stacked(centres), strengths)
-        alone, alone_losses, alone_merits = trees.row(every, slice(0, count))
-        best = jnp.argmin(alone_losses.sum(axis=1))
-        local, local_losses = trees.row(alone, best), alone_losses[best]
-        if only_alone:
-            return local, local
-        held, held_losses, held_merits = trees.row(every, slice(count, None))
-        plain = jnp.where(rows.mask, jax.vmap(lambda x, y: _score(functions, common, x, y))(rows.x, rows.y), 0)
-        held = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), held, common)
+        alone = [(nothing, False), (nothing, True)] if _regression(functions) else [(nothing, False)]
+        shared = [] if self.rule == "alone" else [(common, False)]
+        every = self._candidates(functions, rows, self._held(alone + shared))
+        own = trees.row(every, slice(0, len(alone) * len(self.strengths)))
+        best = trees.row(own, jnp.argmin(own.losses.sum(axis=1)))
+        if self.rule == "alone":
+            return best.model, best.model
+        as_it_is = jax.tree.map(lambda leaf: leaf[None], _unchanged(functions, rows, common))
+        held = trees.concatenate([trees.row(every, slice(len(own.losses), None)), as_it_is])
         if is_linear(functions):
-            held = jax.vmap(lambda one: _within(local, one, self.reach))(held)
-        held_losses = jnp.concatenate([held_losses, plain[None]])
+            held = held._replace(model=jax.vmap(lambda one: _within(best.model, one, self.reach))(held.model))
         if self.rule == "cautious":
-            winner = jnp.argmin(held_losses.sum(axis=1))
-            gain = _gain(rows, local_losses - held_losses[winner], self.margin)
-            return trees.choose(gain > 0, trees.row(held, winner), local), local
-        models = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), alone, held)
-        fixed = _merit(functions, rows, common, plain, common, jnp.float32(FIXED))
-        merits = jnp.concatenate([alone_merits, held_merits, fixed[None]])
-        if is_linear(functions):
-            return jax.tree.map(lambda leaf: jnp.tensordot(jax.nn.softmax(merits), leaf, axes=1), models), local
-        return trees.row(models, jnp.argmax(merits)), local  # weights of deep models mean nothing on average
+            winner = trees.row(held, jnp.argmin(held.losses.sum(axis=1)))
+            gain = _gain(rows, best.losses - winner.losses, self.margin)
+            return trees.choose(gain > 0, winner.model, best.model), best.model
+        return _together(functions, rows, trees.concatenate([own, held])), best.model
 
-    def _candidates(self, model: Model, rows: Rows, centres: Params, strengths: Array) -> tuple[Params, Array, Array]:
-        """For each centre and strength a model held near it, its losses on rows that it did not see, and its merit."""
-        if is_linear(model) and not _wide(model, trees.row(centres, 0)):
-            steps = 1 if model.outcome == "number" else 6
+    def _held(self, places: list[tuple[Params, bool]]) -> Held:
+        """Every place at every strength."""
+        count = len(self.strengths)
+        centres = [centre for centre, _ in places for _ in range(count)]
+        free = jnp.array([free for _, free in places for _ in range(count)])
+        return Held(_stacked(centres), jnp.array(self.strengths * len(places), jnp.float32), free)
 
-            def one(held: tuple[Params, Array]) -> tuple[Params, Array, Array]:
-                centre, strength = held
-                fitted = newton(model, rows, centre, strength, steps)
-                losses = _losses(model, rows, outputs_without(model, rows, fitted, strength))
-                return fitted, losses, _merit(model, rows, fitted, losses, centre, strength)
+    def _candidates(self, model: Model, rows: Rows, held: Held) -> Candidate:
+        """The models held near these, each with what fits without single rows, or folds of them, say."""
+        if is_linear(model) and not _wide(model, trees.row(held.centre, 0)):
+
+            def one(held: Held) -> Candidate:
+                precision = _precision(held)
+                steps = 1 if model.outcome == "number" else 6
+                fitted, outputs = fitted_and_left_out(model, rows, held.centre, precision, steps)
+                known = evidence(model, rows, fitted, held.centre, precision) if _regression(model) else jnp.float32(0)
+                return Candidate(fitted, outputs, _losses(model, rows, outputs), known)
 
         else:
             tune = FineTuneAfterwards(1.0, self.step_size, self.steps, "mean", "shared")
             fold = jnp.arange(rows.mask.shape[0], dtype=jnp.int32) % FOLDS
 
-            def fit(centre: Params, strength: Array, mask: Array) -> Params:
+            def fit(held: Held, mask: Array) -> Params:
                 own = replace(rows, mask=mask)
                 if is_linear(model):
-                    return bounded_newton(model, own, centre, strength)
-                return replace(tune, strength=strength).fit(model, own, centre, centre)
+                    return bounded_newton(model, own, held.centre, held.strength)
+                return replace(tune, strength=held.strength).fit(model, own, held.centre, held.centre)
 
-            def one(held: tuple[Params, Array]) -> tuple[Params, Array, Array]:
+            def one(held: Held) -> Candidate:
                 def without(number: Array) -> Array:
-                    params = fit(*held, rows.mask & (fold != number))
-                    losses = jax.vmap(lambda x, y: _score(model, params, x, y))(rows.x, rows.y)
-                    return jnp.where(rows.mask & (fold == number), losses, 0)
+                    params = fit(held, rows.mask & (fold != number))
+                    return _outputs(model, rows, params) if is_linear(model) else _scores(model, rows, params)
 
-                losses = jax.lax.map(without, jnp.arange(FOLDS, dtype=jnp.int32)).sum(axis=0)
-                return fit(*held, rows.mask), losses, -losses.sum() / (2 if is_linear(model) else 1)
+                said = jax.lax.map(without, jnp.arange(FOLDS, dtype=jnp.int32))[fold, jnp.arange(len(fold))]
+                fitted, known = fit(held, rows.mask), jnp.float32(0)
+                if is_linear(model):
+                    return Candidate(fitted, said, _losses(model, rows, said), known)
+                return Candidate(fitted, (), jnp.where(rows.mask, said, 0), known)
 
-        return jax.lax.map(one, (centres, strengths))
+        return jax.lax.map(one, held)
 
 
 @trees.register
@@ -144,9 +168,9 @@ def is_linear(model: Model) -> bool:
     return len(model.layers) == 1 and isinstance(model.layers[0], Dense)
 
 
-def _stacked(models: tuple[Params, ...]) -> Params:
-    """Models as one, with an axis in front."""
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *models)
+def _regression(model: Model) -> bool:
+    """Whether it is a linear regression, whose evidence is known."""
+    return is_linear(model) and model.outcome == "number"
 
 
 def _wide(model: Model, params: Params) -> bool:
@@ -154,16 +178,73 @@ def _wide(model: Model, params: Params) -> bool:
     return model.outcome == "classes" and trees.size(params) > SMALL
 
 
-def _score(model: Model, params: Params, x: Tree, y: Array) -> Array:
-    """What a candidate is judged by: its loss; for deep classifiers its error, and the loss between equals.
+def _stacked(models: list[Params]) -> Params:
+    """Models as one, with an axis in front."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *models)
 
-    A deep model that learned from a few rows is sure of itself also where it is wrong: by its loss it would lose
+
+def _precision(held: Held) -> Array:
+    """How strongly each weight of a linear model is held."""
+    (layer,) = held.centre
+    bias = jnp.where(held.free, FREE, held.strength)
+    every = {"weights": jnp.full_like(layer["weights"], held.strength), "bias": jnp.full_like(layer["bias"], bias)}
+    return trees.flatten((every,))[0]
+
+
+def _unchanged(model: Model, rows: Rows, common: Params) -> Candidate:
+    """The shared model itself."""
+    if not is_linear(model):
+        return Candidate(common, (), jnp.where(rows.mask, _scores(model, rows, common), 0), jnp.float32(0))
+    outputs = _outputs(model, rows, common)
+    losses = _losses(model, rows, outputs)
+    known = -rows.mask.sum() / 2 * jnp.log(jnp.maximum(losses.sum(), 1e-20)) if _regression(model) else jnp.float32(0)
+    return Candidate(common, outputs, losses, known)
+
+
+def _together(model: Model, rows: Rows, every: Candidate) -> Params:
+    """What candidates make together: an average of linear models; else the best one, as an average means nothing."""
+    if not is_linear(model):
+        return trees.row(every.model, jnp.argmin(every.losses.sum(axis=1)))
+    shares = jax.nn.softmax(every.evidence) if _regression(model) else _shares(model, rows, every)
+    return jax.tree.map(lambda leaf: jnp.tensordot(shares, leaf, axes=1), every.model)
+
+
+def _shares(model: Model, rows: Rows, every: Candidate) -> Array:
+    """Each candidate's share in the average with the least sum of three: the average's left-out loss, the mean of the
+    candidates' own, and the divergence from equal shares (Q-aggregation: Dai, Rigollet and Zhang, 2012).
+
+    Weights by candidates' own losses alone stay too near to equal ones, and look away from how candidates differ.
+    """
+    own = every.losses.sum(axis=1)
+    slope = jax.grad(lambda shares: _losses(model, rows, jnp.tensordot(shares, every.outputs, axes=1)).sum())
+
+    def step(number: Array, logarithms: Array) -> Array:
+        part = 2 / (number.astype(jnp.float32) + 4)
+        wanted = -own - slope(jnp.exp(logarithms))
+        return jax.nn.log_softmax((1 - part) * logarithms + part * wanted)
+
+    return jnp.exp(jax.lax.fori_loop(0, MIXINGS, step, jax.nn.log_softmax(-2 * own)))
+
+
+def _outputs(model: Model, rows: Rows, params: Params) -> Array:
+    """The model's outputs."""
+    return jax.vmap(lambda x: jnp.ravel(model.predict(params, x)))(rows.x)
+
+
+def _scores(model: Model, rows: Rows, params: Params) -> Array:
+    """What a deep model is judged by on each row: its loss; a classifier its error, and the loss between equals.
+
+    One that learned from a few rows is sure of itself also where it is wrong: by its loss it would lose
     against a model that knows nothing.
     """
-    loss = model.loss(params, x, y)
-    if is_linear(model) or model.outcome == "number":
-        return loss
-    return error(model, model.predict(params, x), y) + 1e-3 * loss
+
+    def score(x: Tree, y: Array) -> Array:
+        loss = model.loss(params, x, y)
+        if model.outcome == "number":
+            return loss
+        return error(model, model.predict(params, x), y) + 1e-3 * loss
+
+    return jax.vmap(score)(rows.x, rows.y)
 
 
 def _losses(model: Model, rows: Rows, outputs: Array) -> Array:
@@ -186,14 +267,3 @@ def _within(local: Params, candidate: Params, reach: Value) -> Params:
     allowed = reach * jnp.sqrt(trees.squared_norm(local))
     factor = jnp.minimum(1, allowed / jnp.maximum(jnp.sqrt(trees.squared_norm(away)), 1e-30))
     return trees.add(local, trees.scale(factor, away))
-
-
-def _merit(model: Model, rows: Rows, fitted: Params, losses: Array, centre: Params, strength: Array) -> Array:
-    """The logarithm of a candidate's weight in an average.
-
-    A linear regression's evidence; else its left-out logarithmic losses over 2, the temperature that the theory of
-    aggregation asks for.
-    """
-    if is_linear(model) and model.outcome == "number":
-        return evidence(model, rows, fitted, centre, strength)
-    return -losses.sum() / 2
