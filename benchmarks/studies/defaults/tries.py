@@ -88,16 +88,16 @@ def _cells(losses: np.ndarray, cells: int) -> np.ndarray:
     return losses.reshape(len(EPS), cells, -1).mean(axis=2)
 
 
-def by_default(setting: Setting) -> Case:
+def by_default(setting: Setting, seeds: Sequence[int] = DESIGN_SEEDS) -> Case:
     """The default at all budgets; for numbers gradient descent, which is not picked there."""
     taus = TAUS if setting.made_up else (0.0,)
-    data = tuple(setting.make(seed, tau) for tau in taus for seed in DESIGN_SEEDS)
+    data = tuple(setting.make(seed, tau) for tau in taus for seed in seeds)
     states, losses = _trained(data)
     return Case(data, len(taus), states[0], states[1], losses)
 
 
 def _chosen(data: Federation, epsilon: float) -> Any:
-    """What is picked for classes; for numbers, gradient descent as it would be."""
+    """Gradient descent as it is picked for several classes, and would be for numbers and for yes or no."""
     (phase,) = recommend(data, level_of("example", epsilon), seed=0, strength="auto").phases
     return build_algorithm(phase, "example")
 
@@ -107,18 +107,18 @@ def _trained(data: Sequence[Federation], noise: float = 1.0, epsilons: Sequence[
     first = data[0]
     algorithms = tuple(_chosen(first, epsilon) for epsilon in epsilons)
     piece = Piece(algorithms, tuple(epsilons), ("",) * len(epsilons), ROUNDS)
-    plan, clients, tests = _laid_out(data, None)
-    terms = terms_of(piece, "example", first, _model(first)[1])
+    plan, clients, tests = laid_out(data, None)
+    terms = terms_of(piece, "example", first, model_of(first)[1])
     terms = replace(terms, noise_factors=noise * terms.noise_factors)
     return _followed(plan, stacked(algorithms), terms, clients, tests, ROUNDS)
 
 
-def _laid_out(data: Sequence[Federation], batch: int | None) -> tuple[resident.Plan, Any, Any]:
+def laid_out(data: Sequence[Federation], batch: int | None) -> tuple[resident.Plan, Any, Any]:
     clients, tests, widths, most = lay_out(data, batch_size=batch, epochs=1, most_blocks=2)
-    return replace(_model(data[0])[0], widths=widths, most_steps=most), clients, tests
+    return replace(model_of(data[0])[0], widths=widths, most_steps=most), clients, tests
 
 
-def _model(data: Federation) -> tuple[resident.Plan, int]:
+def model_of(data: Federation) -> tuple[resident.Plan, int]:
     model = build_model(ModelChoice(MODELS[data.outcome]), data.shape, data.outcome, data.classes)
     return resident.Plan(model, Level.EXAMPLE, (), ()), trees.size(jax.eval_shape(model.init, jax.random.key(0)))
 
@@ -253,7 +253,7 @@ def sampling(case: Case) -> dict[str, np.ndarray]:
         algorithms = tuple(replace(one, sampling=SCALES[k % len(SCALES)]) for k, one in enumerate(chosen))
         steps = local_steps(first.train.sizes, batch, 1)
         calibrated = [_terms(first, epsilon, batch, rounds, steps) for epsilon in EPS for _ in SCALES]
-        plan, clients, tests = _laid_out(case.data, batch)
+        plan, clients, tests = laid_out(case.data, batch)
         _, losses = _followed(plan, stacked(algorithms), stacked(calibrated), clients, tests, rounds)
         every = losses[-1].reshape(len(EPS), len(SCALES), case.cells, -1)
         place = every.mean(axis=3).argmin(axis=1)
@@ -268,7 +268,7 @@ def sampling(case: Case) -> dict[str, np.ndarray]:
 
 
 def _terms(data: Federation, epsilon: float, batch: int | None, rounds: int, steps: np.ndarray) -> Any:
-    level, weights = level_of("example", epsilon), _model(data)[1]
+    level, weights = level_of("example", epsilon), model_of(data)[1]
     uses = {kind: np.tile(steps * (kind == GRADIENT), (rounds, 1)) for kind in level.level.kinds}
     return terms_for(level, Population(data.ids, data.train.sizes, batch, weights), uses)
 
