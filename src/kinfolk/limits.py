@@ -163,7 +163,7 @@ ALLOWED: dict[str, Limit] = {
     "count_scale": above(0, 1e6, "a usual value is 0.5"),
     "ridge": above(0, 1e9),
     "target_bound": above(0, 1e6, "it is how far from 0 a target can be; a schema scales to 1"),
-    "gradients": whole(1, 100, "a usual value is 4"),
+    "gradients": whole(1, 100, "usual values are 4 and 12"),
     "shift": finite(-1e6, 1e6, "a usual value is 1"),
     "steps": whole(0, MOST_STEPS),
     "reach": finite(0, 1e6, "a usual value is 2"),

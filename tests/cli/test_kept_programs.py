@@ -58,11 +58,12 @@ def _forget() -> None:
     compilation_cache.reset_cache()
 
 
-def rows(seed: int) -> Federation:
+def rows(seed: int, outcome: str = "number") -> Federation:
     """Rows that depend on the seed in every number, and in nothing else."""
     generator = np.random.default_rng(seed)
     x, y = generator.uniform(-1, 1, (50, 2)).astype(np.float32), generator.uniform(-1, 1, 50).astype(np.float32)
-    return from_rows(x, y, [f"c{k}" for k in np.repeat(range(5), (8, 9, 12, 10, 11))], name="study")
+    y, names = y if outcome == "number" else (y > 0).astype(np.int32), np.repeat(range(5), (8, 9, 12, 10, 11))
+    return from_rows(x, y, [f"c{k}" for k in names], name="study", outcome=outcome)
 
 
 def programs_of(
@@ -78,7 +79,8 @@ def programs_of(
         model=ModelChoice(),
     )
     folder = kept.parent.parent / f"runs-{seed}"
-    run(experiment, folder, data=rows(seed), model=model, ledger=None if simulated is not None else folder / "l.jsonl")
+    data = rows(seed, REGISTRY[method].outcome)
+    run(experiment, folder, data=data, model=model, ledger=None if simulated is not None else folder / "l.jsonl")
     return {path.name for path in kept.iterdir()}
 
 

@@ -61,7 +61,8 @@ def test_what_would_be_chosen_before_there_are_data(
     assert code == 0
     assert "with 20 clients of 100 rows" in out
     answer = json.loads(call(f"{words} --json", monkeypatch, capsys)[1])
-    assert (answer["model"], answer["method"]) == ("logistic", "mean_regularized")
+    method = "few_releases_binary" if level == "example" else "mean_regularized"
+    assert (answer["model"], answer["method"]) == ("logistic", method)
     assert answer["why"] in out
     numbers = json.loads(call(f"{words} --json".replace("binary", "number"), monkeypatch, capsys)[1])
     assert (numbers["method"] == "few_releases") == (level == "example")

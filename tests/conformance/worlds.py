@@ -41,7 +41,6 @@ CORE = ("mean_regularized", "example")
 ROUNDS = 3
 BATCH = 4
 SIZES = (5, 6, 9, 14, 20)
-MODEL = models.linear(3)
 
 
 def quick_level(name: str) -> str:
@@ -49,7 +48,7 @@ def quick_level(name: str) -> str:
     return next(level for level in ("client", "example", "none") if level in REGISTRY[name].levels)
 
 
-HEAVY = ("few_releases",)
+HEAVY = ("few_releases", "few_releases_binary")
 """Methods whose round takes long to compile; they are left to the full run."""
 QUICK = [CORE, *((name, quick_level(name)) for name in REGISTRY if name not in HEAVY), (OTHER_PULL, "client")]
 """One pair of each algorithm, and the core: tests that share one compiled round look at these in the fast run."""
@@ -116,7 +115,8 @@ def world(name: str, level: str, *, blocks: int = 2, cohort: float | None = None
     terms = jax.tree.map(jnp.asarray, terms)
     method, options = VARIANTS.get(name, (name, {}))
     algorithm = jax.tree.map(jnp.float32, REGISTRY[method].build(**options))
-    return World(Plan(MODEL, Level(level), widths, most), algorithm, terms, trees.row(clients, 0))
+    model = models.generalized_linear(3, REGISTRY[method].outcome)
+    return World(Plan(model, Level(level), widths, most), algorithm, terms, trees.row(clients, 0))
 
 
 def with_changed_row(clients: Clients, block: int, client: int, row: int) -> Clients:

@@ -27,6 +27,7 @@ from kinfolk.training import run_directory
 from kinfolk.training.build import as_array, as_sweep
 from kinfolk.training.experiment import Afterwards, Experiment, ModelChoice, Phase, Training
 from kinfolk.training.prepare import prepare
+from kinfolk.training.recipes import MODELS
 from kinfolk.types import Rows
 
 PAIRS = [(name, level) for name, entry in REGISTRY.items() for level in entry.levels]
@@ -36,12 +37,13 @@ ROUNDS = 3
 TRAINING = Training(batch_size=4)
 
 
-def federation_of(seed: int = 3) -> Federation:
-    """Three clients of unequal size, all rows for training."""
+def federation_of(seed: int = 3, outcome: str = "number") -> Federation:
+    """Three clients of unequal size, all rows for training; numbers, or whether they are large."""
     generator = np.random.default_rng(seed)
     x = generator.uniform(-1, 1, size=(sum(SIZES), 3)).astype(np.float32)
     y = generator.uniform(size=sum(SIZES)).astype(np.float32)
-    return from_rows(x, y, np.repeat(CLIENTS, SIZES), test_fraction=0.0, name="rows")
+    y = y if outcome == "number" else (y > 0.5).astype(np.int32)
+    return from_rows(x, y, np.repeat(CLIENTS, SIZES), test_fraction=0.0, name="rows", outcome=outcome)
 
 
 def rows_of(federation: Federation, slot: int) -> Rows:
@@ -67,16 +69,16 @@ def study_of(
     afterwards: Afterwards | None = None,
     **options: Any,
 ) -> Study:
-    privacy = replace(level_of(level, **options), cohort=cohort)
+    privacy, outcome = replace(level_of(level, **options), cohort=cohort), REGISTRY[name].outcome
     experiment = Experiment(
         seed=seed,
-        model=ModelChoice("linear"),
+        model=ModelChoice(MODELS[outcome]),
         training=training,
         privacy=privacy,
         phases=phases or (Phase(name, rounds),),
         afterwards=afterwards,
     )
-    return Study(Roster("tiny", CLIENTS, ("u", "v", "w"), "number"), experiment)
+    return Study(Roster("tiny", CLIENTS, ("u", "v", "w"), outcome), experiment)
 
 
 def policy_of(study: Study, client: str, **changes: Any) -> Policy:

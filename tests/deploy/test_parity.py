@@ -27,7 +27,7 @@ from tests.deploy.federations import (
 
 def assert_same(name: str, level: str, tmp_path: Path, cohort: float | None = None, **options: object) -> None:
     study = study_of(name, level, cohort=cohort, **options)  # type: ignore[arg-type]
-    federation = federation_of()
+    federation = federation_of(outcome=study.roster.outcome)
     with workers_of(study, federation, tmp_path) as workers:
         require_parity(study, federation, workers, tmp_path)
 

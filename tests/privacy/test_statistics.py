@@ -21,7 +21,18 @@ from kinfolk.privacy.clipping import GRID_STEPS
 from kinfolk.privacy.gates import STATISTIC, DataGate
 from kinfolk.privacy.mechanisms import ExactSum, GaussianSum, Mechanism
 from kinfolk.privacy.release import Cost, new_meter
-from kinfolk.privacy.statistics import FirstLook, Line, Losses, OneOf, Query, Residuals, RowMoments
+from kinfolk.privacy.statistics import (
+    FeatureLook,
+    FeatureSpread,
+    FirstLook,
+    Line,
+    LogisticGradient,
+    Losses,
+    OneOf,
+    Query,
+    Residuals,
+    RowMoments,
+)
 from kinfolk.types import Rows
 
 FEATURES, COUNT = 3, 4
@@ -43,6 +54,9 @@ ALONE: dict[str, Query] = {
     "row moments": RowMoments(f(0.3, -0.1, 0.2), jnp.float32(0.4)),
     "residuals": Residuals(LINE, f(0.5, 2), jnp.float32(3), f(0.2, 0.7, 0.1)),
     "losses": Losses(replace(LINE, weights=jnp.stack([LINE.weights, 0 * LINE.weights])), jnp.float32(2)),
+    "feature look": FeatureLook(jnp.float32(0.7), f(0.7, 0.3)),
+    "feature spread": FeatureSpread(f(0.3, -0.1, 0.2), jnp.float32(0.4), jnp.float32(0.1)),
+    "logistic gradient": LogisticGradient(f(0.5, 1, -1, 2), jnp.float32(0.6)),
 }
 QUERIES: dict[str, Query] = ALONE | {"one of them": OneOf(jnp.int32(2), tuple(ALONE.values()))}
 SUM = statistics.bounded()

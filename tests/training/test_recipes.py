@@ -141,3 +141,24 @@ def test_linear_regression_at_example_level_gets_few_releases_where_public_numbe
     assert found is not None
     assert "times above its noise: seven releases learn more" in found.why
     assert few_releases(none(), [200] * 10, 4) is None
+
+
+def test_yes_or_no_at_example_level_gets_few_releases_where_public_numbers_say_so() -> None:
+    def picked(clients: int, rows: int, features: int = 4, outcome: str = "binary", **given: Any) -> Phase:
+        x = np.zeros((clients * rows, features), np.float32)
+        y, classes = np.arange(len(x)) % 2, 3 if outcome == "classes" else 0
+        data = from_rows(x, y, np.repeat(np.arange(clients).astype(str), rows), outcome=outcome, classes=classes)
+        return recommend(data, example_level(1.0), **given).phases[0]
+
+    assert picked(10, 100) == Phase("few_releases_binary", 14)
+    assert picked(4, 200).method == "few_releases_binary"
+    assert picked(10, 100, rounds=60).method == "mean_regularized"
+    assert picked(10, 100, strength="auto").method == "mean_regularized"
+    assert picked(10, 20).method == "mean_regularized", "too little signal"
+    assert picked(3, 2000).method == "mean_regularized", "too few clients to learn from"
+    assert picked(10, 1000, features=64).method == "mean_regularized", "too many weights"
+    assert picked(10, 1000, outcome="classes").method == "mean_regularized", "two classes only"
+    found = few_releases(example_level(1.0), [100] * 10, 4, "binary")
+    assert found is not None
+    assert "times above its noise: fourteen releases" in found.why
+    assert few_releases(none(), [100] * 10, 4, "binary") is None

@@ -26,7 +26,7 @@ from kinfolk.verify.attack import Problem, at_least, at_most, attack, linear_sco
 from kinfolk.verify.covariance_mechanisms import WishartAsPublished
 
 PAIRS = [(name, level) for name, entry in REGISTRY.items() for level in entry.levels if level != "none"]
-LONG = ("few_releases",)
+LONG = ("few_releases", "few_releases_binary")
 """Methods of which a run takes too long to be played so often: what their clients release is attacked on its own."""
 FAST = [pytest.param(*pair, marks=() if pair[0] == "mean_regularized" else pytest.mark.slow) for pair in PAIRS]
 FAMILY = 1 - 1e-4 / (2 * len(PAIRS))

@@ -23,7 +23,7 @@ from kinfolk.privacy.mechanisms import AdaptiveSum, GaussianSum, LaplaceSum, Sam
 from kinfolk.privacy.release import Cost, Meter, Tape, new_meter
 from kinfolk.verify.attack import Problem, attack
 from kinfolk.verify.attack_problems import DELTA, FAR
-from kinfolk.verify.statistics_attack import canary, queries
+from kinfolk.verify.statistics_attack import binary_queries, canary, queries
 
 ROWS = clipping.rows(lambda _, unit: unit)
 EPSILON, ONE = 2.0, jnp.float32(1)
@@ -54,9 +54,9 @@ def _votes() -> Array:
     return FAR * jnp.eye(2, dtype=jnp.float32)
 
 
-def _asked(place: int) -> clipping.Sum:
-    """The sum of what rows contribute to one of the queries of `few_releases`."""
-    query, what = queries(1)[place], statistics.bounded()
+def _asked(query: statistics.Query) -> clipping.Sum:
+    """The sum of what rows contribute to one of the queries of few releases."""
+    what = statistics.bounded()
     return clipping.Sum(
         what.strategy,
         lambda _, *rest: what.exact(query, *rest),
@@ -71,10 +71,13 @@ CASES: dict[str, Callable[[], Attacked]] = {
     "adaptive": lambda: Attacked(AdaptiveSum(ONE, _normal(), expected=jnp.float32(4)), width=4),
     "laplace": lambda: Attacked(LaplaceSum(ONE, jnp.float32(1 / EPSILON)), moments.squares(), WEIGHTED),
     "second moment": lambda: Attacked(GaussianSum(ONE, _normal()), moments.second_moments(), WEIGHTED, width=9),
-    "first look": lambda: Attacked(GaussianSum(ONE, _normal()), _asked(0), canary()[0], width=8),
-    "row moments": lambda: Attacked(GaussianSum(ONE, _normal()), _asked(1), canary()[0], width=6),
-    "residuals": lambda: Attacked(GaussianSum(ONE, _normal()), _asked(2), canary()[0], width=4),
-    "losses": lambda: Attacked(GaussianSum(ONE, _normal()), _asked(3), canary()[0]),
+    "first look": lambda: Attacked(GaussianSum(ONE, _normal()), _asked(queries(1)[0]), canary()[0], width=8),
+    "row moments": lambda: Attacked(GaussianSum(ONE, _normal()), _asked(queries(1)[1]), canary()[0], width=6),
+    "residuals": lambda: Attacked(GaussianSum(ONE, _normal()), _asked(queries(1)[2]), canary()[0], width=4),
+    "losses": lambda: Attacked(GaussianSum(ONE, _normal()), _asked(queries(1)[3]), canary()[0]),
+    "feature look": lambda: Attacked(GaussianSum(ONE, _normal()), _asked(binary_queries()[0]), canary()[0]),
+    "feature spread": lambda: Attacked(GaussianSum(ONE, _normal()), _asked(binary_queries()[1]), canary()[0], width=4),
+    "logistic gradient": lambda: Attacked(GaussianSum(ONE, _normal()), _asked(binary_queries()[2]), canary()[0]),
     "choice": lambda: Attacked(NoisyMin(ONE, ONE), lambda _, unit: unit, _votes(), width=2 * PROPOSED),
 }
 

@@ -88,16 +88,16 @@ def _cells(losses: np.ndarray, cells: int) -> np.ndarray:
     return losses.reshape(len(EPS), cells, -1).mean(axis=2)
 
 
-def by_default(setting: Setting) -> Case:
+def by_default(setting: Setting, seeds: Sequence[int] = DESIGN_SEEDS) -> Case:
     """The default at all budgets; for numbers gradient descent, which is not picked there."""
     taus = TAUS if setting.made_up else (0.0,)
-    data = tuple(setting.make(seed, tau) for tau in taus for seed in DESIGN_SEEDS)
+    data = tuple(setting.make(seed, tau) for tau in taus for seed in seeds)
     states, losses = _trained(data)
     return Case(data, len(taus), states[0], states[1], losses)
 
 
 def _chosen(data: Federation, epsilon: float) -> Any:
-    """What is picked for classes; for numbers, gradient descent as it would be."""
+    """Gradient descent as it is picked for several classes, and would be for numbers and for yes or no."""
     (phase,) = recommend(data, level_of("example", epsilon), seed=0, strength="auto").phases
     return build_algorithm(phase, "example")
 
@@ -107,18 +107,18 @@ def _trained(data: Sequence[Federation], noise: float = 1.0, epsilons: Sequence[
     first = data[0]
     algorithms = tuple(_chosen(first, epsilon) for epsilon in epsilons)
     piece = Piece(algorithms, tuple(epsilons), ("",) * len(epsilons), ROUNDS)
-    plan, clients, tests = _laid_out(data, None)
-    terms = terms_of(piece, "example", first, _model(first)[1])
+    plan, clients, tests = laid_out(data, None)
+    terms = terms_of(piece, "example", first, model_of(first)[1])
     terms = replace(terms, noise_factors=noise * terms.noise_factors)
     return _followed(plan, stacked(algorithms), terms, clients, tests, ROUNDS)
 
 
-def _laid_out(data: Sequence[Federation], batch: int | None) -> tuple[resident.Plan, Any, Any]:
+def laid_out(data: Sequence[Federation], batch: int | None) -> tuple[resident.Plan, Any, Any]:
     clients, tests, widths, most = lay_out(data, batch_size=batch, epochs=1, most_blocks=2)
-    return replace(_model(data[0])[0], widths=widths, most_steps=most), clients, tests
+    return replace(model_of(data[0])[0], widths=widths, most_steps=most), clients, tests
 
 
-def _model(data: Federation) -> tuple[resident.Plan, int]:
+def model_of(data: Federation) -> tuple[resident.Plan, int]:
     model = build_model(ModelChoice(MODELS[data.outcome]), data.shape, data.outcome, data.classes)
     return resident.Plan(model, Level.EXAMPLE, (), ()), trees.size(jax.eval_shape(model.init, jax.random.key(0)))
 
@@ -151,7 +151,7 @@ def guard(case: Case) -> dict[str, np.ndarray]:
     for (e, epsilon), (k, data) in ((a, b) for a in enumerate(EPS) for b in enumerate(case.data)):
         generator, classes = np.random.default_rng([k, e]), max(2, data.classes)
         own, shared = trees.row(case.models, (e, k)), trees.row(case.shared, (e, k))
-        noise = _noise(data, epsilon) / math.sqrt(GUARD)
+        noise = noise_of(data, epsilon) / math.sqrt(GUARD)
         cap, found, tests = 2 * math.log(classes), [], []
         for client, size in enumerate(data.train.sizes):
             chances = _chances(data, client, epsilon, generator)
@@ -182,7 +182,7 @@ def shrunk(case: Case) -> dict[str, np.ndarray]:
         weights = shared[0]["weights"]
         kept = max(0.0, 1 - length[e] / np.square(weights).sum())
         moved = ({**own[0], "weights": own[0]["weights"] - (1 - kept) * weights},)
-        losses[e, k] = _mean_loss(data, moved)
+        losses[e, k] = mean_loss(data, moved)
     return {"slopes shortened by what noise alone makes of them": losses}
 
 
@@ -209,7 +209,7 @@ def alone(case: Case) -> dict[str, np.ndarray]:
                 for p, pull in enumerate(PULLS):
                     layer = mean + pull * (models - mean)
                     moved = ({"weights": layer[:, :-1, None], "bias": layer[:, -1:]},)
-                    losses[p, e, k] = _mean_loss(data, moved)
+                    losses[p, e, k] = mean_loss(data, moved)
             many.append(losses)
     best = {}
     for kind, many in found.items():
@@ -225,7 +225,7 @@ def _alone(data: Federation, epsilon: float, ridge: float, kind: str, generator:
 
     The objective's curvature term is not charged, which flatters it.
     """
-    noise, reach = _noise(data, epsilon), math.sqrt(1 + data.shape[0] / 3)
+    noise, reach = noise_of(data, epsilon), math.sqrt(1 + data.shape[0] / 3)
     models = []
     for client, _ in enumerate(data.train.sizes):
         x, y = _rows(data.train, client)
@@ -253,7 +253,7 @@ def sampling(case: Case) -> dict[str, np.ndarray]:
         algorithms = tuple(replace(one, sampling=SCALES[k % len(SCALES)]) for k, one in enumerate(chosen))
         steps = local_steps(first.train.sizes, batch, 1)
         calibrated = [_terms(first, epsilon, batch, rounds, steps) for epsilon in EPS for _ in SCALES]
-        plan, clients, tests = _laid_out(case.data, batch)
+        plan, clients, tests = laid_out(case.data, batch)
         _, losses = _followed(plan, stacked(algorithms), stacked(calibrated), clients, tests, rounds)
         every = losses[-1].reshape(len(EPS), len(SCALES), case.cells, -1)
         place = every.mean(axis=3).argmin(axis=1)
@@ -268,12 +268,12 @@ def sampling(case: Case) -> dict[str, np.ndarray]:
 
 
 def _terms(data: Federation, epsilon: float, batch: int | None, rounds: int, steps: np.ndarray) -> Any:
-    level, weights = level_of("example", epsilon), _model(data)[1]
+    level, weights = level_of("example", epsilon), model_of(data)[1]
     uses = {kind: np.tile(steps * (kind == GRADIENT), (rounds, 1)) for kind in level.level.kinds}
     return terms_for(level, Population(data.ids, data.train.sizes, batch, weights), uses)
 
 
-def _noise(data: Federation, epsilon: float) -> np.ndarray:
+def noise_of(data: Federation, epsilon: float) -> np.ndarray:
     """Deviation of the noise on one sum of contributions of length 1, at each client's whole budget."""
     level = level_of("example", epsilon)
     once = {kind: np.full((1, len(data.ids)), int(kind == GRADIENT)) for kind in level.level.kinds}
@@ -295,7 +295,7 @@ def _row_losses(model: Any, x: np.ndarray, y: np.ndarray, classes: int) -> np.nd
     return np.logaddexp.reduce(outputs, axis=1) - outputs[np.arange(len(y)), y]
 
 
-def _mean_loss(data: Federation, models: Any) -> float:
+def mean_loss(data: Federation, models: Any) -> float:
     """The mean client's test loss."""
     each = [
         _row_losses(trees.row(models, k), *_rows(data.test, k), max(2, data.classes)).mean()
@@ -308,7 +308,7 @@ def _mean_loss(data: Federation, models: Any) -> float:
 def _chances(data: Federation, client: int, epsilon: float, generator: np.random.Generator) -> np.ndarray:
     """A client's own class shares, from counts at 5 % of its budget."""
     _, y = _rows(data.train, client)
-    noise = _noise(data, epsilon)[client] / math.sqrt(0.05)
+    noise = noise_of(data, epsilon)[client] / math.sqrt(0.05)
     counts = np.bincount(y, minlength=max(2, data.classes)) + noise * generator.normal(size=max(2, data.classes))
     smooth = np.maximum(counts, 0) + 1 + noise / 2
     return smooth / smooth.sum()
@@ -316,7 +316,7 @@ def _chances(data: Federation, client: int, epsilon: float, generator: np.random
 
 def _turned(data: Federation, epsilon: float, generator: np.random.Generator) -> Federation:
     size = data.shape[0]
-    reach, noise = math.sqrt(size / 2), _noise(data, epsilon) / math.sqrt(MOMENTS)
+    reach, noise = math.sqrt(size / 2), noise_of(data, epsilon) / math.sqrt(MOMENTS)
     total, rows = np.zeros((size, size)), float(data.train.sizes.sum())
     for client, _ in enumerate(data.train.sizes):
         x, _ = _rows(data.train, client)

@@ -80,12 +80,20 @@ def centre_of(prior: Prior, rows: Array) -> Array:
 
 def _information(own: Evidence, residual: Array) -> tuple[Array, Array]:
     """H R^-1 H and H R^-1 b; nothing where there are no rows."""
-    count = jnp.maximum(own.rows, 1)
-    spread = residual / count * own.curvature + jnp.diag(own.noise + 1e-9)
-    both = jnp.concatenate([own.curvature, own.target[:, None]], axis=1)
+    spread = residual / jnp.maximum(own.rows, 1) * own.curvature + jnp.diag(own.noise + 1e-9)
+    information, shown = weighed(own.curvature, spread, own.target)
+    return jnp.where(own.rows > 0, information, 0), jnp.where(own.rows > 0, shown, 0)
+
+
+def weighed(curvature: Array, spread: Array, target: Array) -> tuple[Array, Array]:
+    """H R^-1 H and H R^-1 b.
+
+    `curvature`: H, symmetric. `spread`: R, the covariance of what the target misses. `target`: b.
+    """
+    both = jnp.concatenate([curvature, target[:, None]], axis=1)
     scale = 1 / jnp.sqrt(jnp.diagonal(spread))
     solved = scale[:, None] * solve_positive(spread * scale[:, None] * scale[None, :], scale[:, None] * both)
-    found = jnp.where(own.rows > 0, own.curvature @ solved, 0)
+    found = curvature @ solved
     return (found[:, :-1] + found[:, :-1].T) / 2, found[:, -1]
 
 
@@ -93,6 +101,18 @@ def _within(information: Array, root: Array, right: Array) -> Array:
     """(I + S P S)^-1 times the right side."""
     scaled = root[:, None] * information * root[None, :]
     return solve_positive(jnp.eye(root.size, dtype=jnp.float32) + scaled, right)
+
+
+def seen_from_mean(information: Array, shown: Array, variance: Array) -> tuple[Array, Array, Array]:
+    """A client's covariance; and what it says about the mean: (P^-1 + T)^-1 and its right side.
+
+    `information`, `shown`: of the client. `variance`: of weights around their mean.
+    """
+    size, root = variance.size, jnp.sqrt(variance)
+    scaled = root[:, None] * jnp.concatenate([information, shown[:, None]], axis=1)
+    solved = _within(information, root, jnp.concatenate([jnp.diag(root), scaled], axis=1))
+    about = solved[:, size:] / root[:, None]
+    return root[:, None] * solved[:, :size], about[:, :size], about[:, size]
 
 
 def posterior(own: Evidence, prior: Prior) -> tuple[Array, Array]:
@@ -151,16 +171,8 @@ def pooling(rows: Array, noise: Array) -> Array:
 def _turn(clients: Evidence, places: _Places, prior: Prior) -> Prior:
     """One turn of EM: the mean by least squares over all clients, then variances, then what is missed."""
     information, shown = jax.vmap(_information, in_axes=(0, None))(clients, prior.residual)
-    size, root = prior.mean.size, jnp.sqrt(prior.variance)
-
-    def of_client(information: Array, shown: Array) -> tuple[Array, Array, Array]:
-        """Covariance; and what the client says about the mean: (P^-1 + T)^-1 and its right side."""
-        scaled = root[:, None] * jnp.concatenate([information, shown[:, None]], axis=1)
-        solved = _within(information, root, jnp.concatenate([jnp.diag(root), scaled], axis=1))
-        about = solved[:, size:] / root[:, None]
-        return root[:, None] * solved[:, :size], about[:, :size], about[:, size]
-
-    covariance, about, said = jax.vmap(of_client)(information, shown)
+    size = prior.mean.size
+    covariance, about, said = jax.vmap(seen_from_mean, in_axes=(0, 0, None))(information, shown, prior.variance)
     prior = _with_mean(about, said, places, prior)
     centres = prior.mean[None, :] + prior.by_size * places.sizes[:, None] * jnp.eye(1, size, dtype=jnp.float32)
     moved = jnp.einsum("kij,kj->ki", covariance, shown - jnp.einsum("kij,kj->ki", information, centres))

@@ -13,6 +13,7 @@ from kinfolk.algorithms.empirical_bayes import EmpiricalBayes
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.fedprox import FedProx
 from kinfolk.algorithms.few_releases import FewReleases
+from kinfolk.algorithms.few_releases_binary import FewReleasesBinary
 from kinfolk.algorithms.fine_tune import FineTune
 from kinfolk.algorithms.ifca import Ifca
 from kinfolk.algorithms.joint import Joint
@@ -43,6 +44,8 @@ class Entry:
     """Where it comes from."""
     levels: tuple[str, ...] = LEVELS
     """Privacy levels at which it is offered, and so tested."""
+    outcome: str = "number"
+    """An outcome that it is for: checks have a linear model of it."""
 
     def options(self) -> dict[str, object]:
         """Hyper-parameters and their defaults."""
@@ -128,6 +131,14 @@ REGISTRY: dict[str, Entry] = {
             ("example", "none"),
         ),
         Entry(
+            "few_releases_binary",
+            FewReleasesBinary,
+            "Fourteen releases instead of many gradients, for yes or no",
+            "kinfolk; personal weights by empirical Bayes from noisy, clipped gradients",
+            ("example", "none"),
+            "binary",
+        ),
+        Entry(
             "covariance_regularized",
             CovarianceRegularized,
             "Model-protected multi-task learning, with sound noise",
@@ -179,6 +190,14 @@ def _checked(method: str, name: str, value: object) -> object:
     start = limits.checked(name, value["start"], method)
     rest = {key: limits.checked(key, number) for key, number in value.items() if key != "start"}
     return {"start": start, **rest}
+
+
+def outcome_of(algorithm: Algorithm) -> str:
+    """An outcome that an algorithm is for; numbers, where it is not listed.
+
+    `algorithm`: one that was built.
+    """
+    return next((entry.outcome for entry in REGISTRY.values() if entry.make is type(algorithm)), "number")
 
 
 def rounds_of(method: str) -> int | None:

@@ -193,6 +193,66 @@ class Losses:
 
 @trees.register
 @dataclass(frozen=True)
+class FeatureLook:
+    """Where features lie and how far they reach."""
+
+    radius: Array
+    """Features are cut to this length, and their squared length to twice its square."""
+    shares: Array
+    """Of the features and of their squared length."""
+
+    def contribution(self, x: Tree, y: Array) -> Array:
+        """One row's vector.
+
+        `x`: the row's features. `y`: its target, which is not looked at.
+        """
+        x = jnp.ravel(x).astype(jnp.float32)
+        reach = jnp.minimum(jnp.square(x).sum() / jnp.square(self.radius), 2) - 1
+        return joined([(within(x, self.radius), self.shares[0]), (reach[None], self.shares[1])])
+
+
+@trees.register
+@dataclass(frozen=True)
+class FeatureSpread:
+    """Squares and values of features about a public centre, half of the vector's squared length each."""
+
+    centre: Array
+    radius: Array
+    """Features are cut to this distance of the centre."""
+    bound: Array
+    """Of the vector of their squares."""
+
+    def contribution(self, x: Tree, y: Array) -> Array:
+        """One row's vector.
+
+        `x`: the row's features. `y`: its target, which is not looked at.
+        """
+        unit = within(jnp.ravel(x).astype(jnp.float32) - self.centre, self.radius)
+        squares = within(jnp.square(self.radius * unit), self.bound)
+        return jnp.concatenate([squares, unit]) / jnp.sqrt(jnp.float32(2))
+
+
+@trees.register
+@dataclass(frozen=True)
+class LogisticGradient:
+    """What a logistic model misses of a row's answer, times 1 and the features."""
+
+    weights: Array
+    """The constant, then one per feature."""
+    clip: Array
+
+    def contribution(self, x: Tree, y: Array) -> Array:
+        """One row's vector.
+
+        `x`: the row's features. `y`: its answer, 0 or 1.
+        """
+        x = jnp.concatenate([jnp.ones(1, jnp.float32), jnp.ravel(x).astype(jnp.float32)])
+        miss = jnp.clip(y.astype(jnp.float32), 0, 1) - jax.nn.sigmoid(self.weights @ x)
+        return within(miss * x, self.clip)
+
+
+@trees.register
+@dataclass(frozen=True)
 class OneOf:
     """One of several queries, by its public number; its vector is filled up with zeros to the longest of theirs."""
 

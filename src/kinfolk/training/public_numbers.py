@@ -25,12 +25,14 @@ WORTH_SHARING = 0.2
 """Below this part of their error that sharing is predicted to remove, clients are told that they gain little."""
 LARGEST_FULL_BATCH = 2**14
 """The most examples that one exact release can sum."""
-FEW = "few_releases"
-"""The method for linear regression at example level, where its signal suffices."""
+FEW, FEW_BINARY = "few_releases", "few_releases_binary"
+"""The methods for linear and logistic regression at example level, where their signal suffices."""
 LEAST_SIGNAL = 3.0
 """How far a gradient of all clients must stand out of its noise (`signal_of`) for few releases to be picked."""
 FEWEST_CLIENTS, MOST_FEATURES = 5, 100
 """Few releases learn from at least so many clients what they have in common, and release this number squared."""
+LEAST_SIGNAL_BINARY, FEWEST_BINARY, MOST_BINARY = 8.0, 4, 63
+"""The same for yes or no: the least signal and number of clients that the design study has, and most features."""
 ROUNDS, FEWER_ROUNDS = 120, 60
 """Of gradient descent with a learned strength: more and smaller steps, as far as that costs little time."""
 QUICK = 5e6
@@ -93,10 +95,14 @@ def settings(level: str, step_size: float, sizes: Sequence[int]) -> Settings:
     return Settings(20 if level == "client" else 60, step_size, 32)
 
 
-def few_releases(privacy: PrivacyLevel, sizes: Sequence[int], features: int) -> Method | None:
-    """Few releases for linear regression, where public numbers say that they suit; None where they do not."""
+def few_releases(privacy: PrivacyLevel, sizes: Sequence[int], features: int, outcome: str = "number") -> Method | None:
+    """Few releases for linear and logistic regression, where public numbers say that they suit; None elsewhere."""
     clients, epsilon = len(sizes), privacy.epsilon
     if privacy.level != "example" or epsilon is None or privacy.noise_bands > 1:
+        return None
+    if outcome == "binary":
+        return _few_releases_binary(sizes, features, epsilon, privacy.delta)
+    if outcome != "number":
         return None
     suited = features < min(MOST_FEATURES + 1, float(np.median(sizes))) and max(sizes) <= LARGEST_FULL_BATCH
     if clients < FEWEST_CLIENTS or not suited:
@@ -110,6 +116,21 @@ def few_releases(privacy: PrivacyLevel, sizes: Sequence[int], features: int) -> 
         theory.strength,
         f"{theory.basis}; a gradient of all clients stands {signal:.1f} times above its noise: seven releases learn "
         "more than many gradients do, and find the target's range themselves",
+        theory.basis,
+    )
+
+
+def _few_releases_binary(sizes: Sequence[int], features: int, epsilon: float, delta: float | None) -> Method | None:
+    signal = signal_of(sizes, features + 1, epsilon, delta)
+    suited = features <= MOST_BINARY and max(sizes) <= LARGEST_FULL_BATCH
+    if len(sizes) < FEWEST_BINARY or not suited or signal < LEAST_SIGNAL_BINARY:
+        return None
+    theory = automatic("example", sizes, features, epsilon, delta)
+    return Method(
+        FEW_BINARY,
+        theory.strength,
+        f"{theory.basis or theory.why}; a gradient of all clients stands {signal:.0f} times above its noise: fourteen "
+        "releases, and what clients have in common as everybody's prior, learn more than many gradients do",
         theory.basis,
     )
 

@@ -180,8 +180,8 @@ def for_numbers(public: Numbers, privacy: PrivacyLevel, given: Given) -> Recipe:
     linear = not given.hidden and not public.sparse and public.outcome in STUDIED
     by_steps = given.rounds is not None or given.step_size is not None or bool(given.batch_size)
     if method is None and linear and not by_steps:
-        found = public_numbers.few_releases(privacy, public.sizes, public.features)
-        if public.outcome == "number" and found is not None:
+        found = public_numbers.few_releases(privacy, public.sizes, public.features, public.outcome)
+        if found is not None:
             return Recipe(model, *_work(found.method, given, usual), f"method={found.method} was picked: {found.why}")
         if privacy.level == "client" and public.features < MOST_SELECTED:
             return _own_and_shared(model, public, theory, given, usual)

@@ -21,6 +21,7 @@ from kinfolk.accounting import composition, noise_for_budget
 from kinfolk.accounting.calibrate import Population, terms_for
 from kinfolk.accounting.composition import Charge
 from kinfolk.accounting.noise_for_budget import Case, times
+from kinfolk.algorithms.registry import outcome_of
 from kinfolk.algorithms.schedules import noise_factors
 from kinfolk.data.federation import ClientData, Federation
 from kinfolk.engines import resident
@@ -116,7 +117,8 @@ def set_up(algorithm: Algorithm, privacy: PrivacyLevel, *, batch_size: int | Non
     data = canary_people(canary_federation(level)) if people else canary_federation(level)
     clients, _, widths, most_steps = lay_out([data], batch_size=batch_size, epochs=1, most_blocks=1)
     clients = trees.row(clients, 0)
-    plan = Plan(models.linear(FEATURES), level, widths, most_steps)
+    model = models.generalized_linear(FEATURES, outcome_of(algorithm))
+    plan = Plan(model, level, widths, most_steps)
     planned = noise_factors([algorithm], [range(ROUNDS)])
     who = Population(data.ids, data.train.sizes, batch_size, weights_count=FEATURES + 1, noise_factors=planned)
     nothing = {kind: np.zeros(CLIENTS, int) for kind in (*level.data_kinds, *level.inbox_kinds)}

@@ -84,8 +84,9 @@ def check_registry(features: int = 3, steps: int = 4) -> list[RegistryRow]:
     """
     rows: list[RegistryRow] = []
     for name, entry in REGISTRY.items():
+        model = models.generalized_linear(features, entry.outcome)
         for level in entry.levels:
-            found = check_small(entry.build(), Level(level), models.linear(features), features, steps)
+            found = check_small(entry.build(), Level(level), model, features, steps)
             rows.append(
                 {
                     "method": name,

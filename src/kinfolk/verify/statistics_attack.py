@@ -19,7 +19,17 @@ from kinfolk.algorithms.few_releases import FewReleases
 from kinfolk.privacy import statistics
 from kinfolk.privacy.mechanisms import Cost, GaussianSum
 from kinfolk.privacy.release import new_meter
-from kinfolk.privacy.statistics import FirstLook, Line, Losses, Query, Residuals, RowMoments
+from kinfolk.privacy.statistics import (
+    FeatureLook,
+    FeatureSpread,
+    FirstLook,
+    Line,
+    LogisticGradient,
+    Losses,
+    Query,
+    Residuals,
+    RowMoments,
+)
 from kinfolk.verify.attack import Problem
 
 FEATURES, ROWS, FAR = 2, 4, 1e4
@@ -37,6 +47,13 @@ def queries(gradients: int) -> tuple[Query, ...]:
     gradient = Residuals(line, jnp.ones(2, jnp.float32), one, jnp.full(3, 1 / 3, jnp.float32))
     three = replace(line, weights=jnp.zeros((3, FEATURES + 1), jnp.float32))
     return look, RowMoments(few, one), *[gradient] * gradients, Losses(three, one)
+
+
+def binary_queries() -> tuple[Query, ...]:
+    """What a client of `few_releases_binary` is asked for: where features lie, their spread, and a gradient."""
+    one, few = jnp.float32(1), jnp.zeros(FEATURES, jnp.float32)
+    gradient = LogisticGradient(jnp.zeros(FEATURES + 1, jnp.float32), one)
+    return FeatureLook(one, jnp.full(2, 1 / 2, jnp.float32)), FeatureSpread(few, one, one), gradient
 
 
 def canary() -> tuple[tuple[Array, Array], Array]:
