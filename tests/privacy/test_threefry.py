@@ -11,9 +11,11 @@ from jax.extend.random import threefry_2x32
 from kinfolk.privacy import threefry
 
 
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
 @pytest.mark.parametrize("count", [1, 7, 1000])
-def test_numbers_are_those_of_jax(count: int) -> None:
-    """One key, and many under `vmap`, compiled or not."""
+def test_numbers_are_those_of_jax(count: int, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One key, and many under `vmap`, compiled or not; where there is a GPU they are computed in another way."""
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
     keys = jax.random.split(jax.random.key(5, impl="threefry2x32"), 6).reshape(2, 3)
     for ours, theirs in ((threefry.uniform, jax.random.uniform), (threefry.normal, jax.random.normal)):
         expected = jax.vmap(jax.vmap(lambda key, theirs=theirs: theirs(key, (count,))))(keys)

@@ -1,8 +1,8 @@
-"""The numbers of `jax.random`, bit for bit, in about half of its time on a CPU.
+"""The numbers of `jax.random`, bit for bit, in about half of its time on a CPU; elsewhere by JAX itself.
 
-There JAX goes through its arrays once for every four of Threefry's twenty rounds, here it is twice and a half. (Never
-once: XLA would fuse all of it with what reads the numbers, and compute it again for every feature of an example.) Coins
-and noise of every release come from here.
+On a CPU JAX goes through its arrays once for every four of Threefry's twenty rounds, here it is twice and a half.
+(Never once: XLA would fuse all of it with what reads the numbers, and compute it again for every feature of an
+example.) Coins of every release and noise of every simulation come from here.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.extend.random import threefry_2x32
 
 from kinfolk.types import Tree
 
@@ -26,6 +27,9 @@ def hashed(key: Array, high: Array, low: Array) -> tuple[Array, Array]:
     words = jax.random.key_data(key)
     if words.shape != (2,):
         raise TypeError(f"a key of shape {key.shape} and type {key.dtype}: one of the kind threefry2x32 is needed")
+    if jax.default_backend() != "cpu":  # there JAX has a kernel of its own
+        both = threefry_2x32(words, jnp.concatenate([jnp.ravel(high), jnp.ravel(low)])).reshape(2, *high.shape)
+        return both[0], both[1]
     first, second, third = words[0], words[1], words[0] ^ words[1] ^ jnp.uint32(0x1BD11BDA)
     high, low = _mixed(high + first, low + second, _ROTATIONS[0], (second, third + 1))
 
