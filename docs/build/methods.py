@@ -15,10 +15,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from kinfolk.algorithms.registry import REGISTRY, Entry
+from kinfolk.algorithms.registry import REGISTRY, Entry, rounds_of
+from kinfolk.data.choice import DataChoice
 from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.toml import to_toml
-from kinfolk.training.experiment import Experiment, Phase
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase
+from kinfolk.training.recipes import MODELS
 from kinfolk.verify.registry_check import check_registry
 
 WHEN = Path(__file__).with_name("when.toml")
@@ -110,7 +112,10 @@ STEP = "Step size of local training; also a table `{start, factor, every}`, whic
 def _experiment(entry: Entry) -> str:
     level = PrivacyLevel(Level(entry.levels[0]), None if entry.levels[0] == "none" else 3.0)
     plain = {f.name: f.default for f in fields(entry.make) if isinstance(f.default, str | int | float)}
-    return to_toml(Experiment(name=entry.name, seed=0, privacy=level, phases=(Phase(entry.name, 60, plain),)))
+    phases = (Phase(entry.name, rounds_of(entry.name) or 60, plain),)
+    model, built_in = ModelChoice(MODELS[entry.outcome]), entry.outcome == "number"
+    data = DataChoice() if built_in else DataChoice("study", files=("study.csv",), client="hospital", target="outcome")
+    return to_toml(Experiment(name=entry.name, seed=0, data=data, model=model, privacy=level, phases=phases))
 
 
 def on_files(files: Any, config: Any) -> Any:

@@ -18,6 +18,7 @@ from kinfolk import REGISTRY, Experiment, Phase, PrivacyLevel, client_level, exa
 from kinfolk.cli import kept_programs
 from kinfolk.data.federation import Federation, from_rows
 from kinfolk.training.experiment import ModelChoice, Training
+from kinfolk.training.recipes import MODELS
 from kinfolk.types import Model
 
 LEVELS = {"example": example_level(epsilon=3.0, delta=1e-4), "client": client_level(epsilon=3.0, delta=1e-3, cohort=3)}
@@ -76,7 +77,7 @@ def programs_of(
         privacy=privacy,
         training=Training(batch_size=8),
         phases=(Phase(method, 2),),
-        model=ModelChoice(),
+        model=ModelChoice(MODELS[REGISTRY[method].outcome]),
     )
     folder = kept.parent.parent / f"runs-{seed}"
     data = rows(seed, REGISTRY[method].outcome)
