@@ -114,7 +114,19 @@ class FewReleasesBinary:
         features = shared.centre.size
         zero, zeros = jnp.float32(0), jnp.zeros(features, jnp.float32)
         one_more, pushes = jnp.zeros(features + 1, jnp.float32), jnp.zeros((DRAWS, 2), jnp.float32)
-        return Shown(zero, one_more, zero, zeros, zeros, zero, one_more, pushes, zero, zero, one_more)
+        return Shown(
+            rows=zero,
+            look=one_more,
+            look_noise=zero,
+            squares=zeros,
+            mean=zeros,
+            spread_noise=zero,
+            sums=one_more,
+            pushes=pushes,
+            variance=zero,
+            taken=zero,
+            at=one_more,
+        )
 
     def client(self, shared: Common, personal: Shown, gate: DataGate) -> tuple[Shown, Shown, DataGate]:
         _require_logistic(gate.model)
