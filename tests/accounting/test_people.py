@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from dp_accounting import gaussian_mechanism
 
+from kinfolk.accounting import joint
 from kinfolk.accounting.ledger import Ledger, LedgerError
 from kinfolk.accounting.members import Source, people_of
 from kinfolk.accounting.statement import text
@@ -46,11 +47,32 @@ def test_somebody_at_more_clients_than_declared_is_refused(ledger: Ledger) -> No
     own = account(both, "example", epsilon=1.0, clients_per_person=2)
     release(ledger, "first", own)
     mu = np.sqrt(sum(line.uses / line.cost.noise_multiplier**2 for line in ledger.lines))
-    truth = float(gaussian_mechanism.get_epsilon_gaussian(1 / mu, 2 * DELTA))  # both clients' deltas
+    truth = float(gaussian_mechanism.get_epsilon_gaussian(1 / mu, DELTA))
     assert worst(ledger, "first", own) == pytest.approx(truth)
-    words = text(own.statement(ledger, "first", program=["0"]))
-    assert "one person, with all rows, in up to 2 clients" in words
-    assert "with rows in up to 2 clients: the accounts add up to epsilon 2," in words
+    found = own.statement(ledger, "first", program=["0"])
+    assert found.get("person") == {"epsilon": pytest.approx(truth * joint.ROOM, rel=1e-6), "delta": DELTA}
+    assert "one person, with all rows, in up to 2 clients" in text(found)
+    assert "with rows in up to 2 clients, whichever they are: epsilon 1.467, delta 1e-05. That nobody" in text(found)
+
+
+def test_the_promise_to_somebody_at_several_clients_is_kept(ledger: Ledger) -> None:
+    """Three more runs at the promise of one client would have been allowed by sums of epsilons."""
+    both = source({"a": ["p", "p", "q"], "b": ["p", "s"]})
+    own = account(both, "example", epsilon=1.0, promise=2.0, clients_per_person=2)
+    release(ledger, "first", own)
+    limit, delta = joint.budget([(2.0, DELTA)] * 2, 2)
+    found = own.statement(ledger, "first", program=["0"])
+    assert found.get("person") == {"epsilon": limit, "delta": delta}
+    assert worst(ledger, "first", own) < limit < 4.0
+    with pytest.raises(LedgerError, match=f"would reach .*{limit:.4g} at delta=1e-05"):
+        release(ledger, "second", own)
+
+
+def test_promises_to_rows_at_several_clients_add_up(ledger: Ledger) -> None:
+    """What rows are promised says nothing about the releases to come: nothing is composed."""
+    rows = account(source(people=False, kind="row"), "example", epsilon=1.0, noise=40.0, clients_per_person=2)
+    release(ledger, "first", rows)
+    assert rows.statement(ledger, "first", program=["0"]).get("person") == {"epsilon": 2.0, "delta": 2 * DELTA}
 
 
 def test_rows_that_were_units_before_count_one_by_one_for_their_person(ledger: Ledger) -> None:

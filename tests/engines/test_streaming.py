@@ -21,7 +21,7 @@ import pytest
 from kinfolk import batching, trees
 from kinfolk.data import registry
 from kinfolk.data.choice import DataChoice
-from kinfolk.data.federation import Federation
+from kinfolk.data.federation import Federation, from_rows
 from kinfolk.data.lazy import from_arrays, from_function
 from kinfolk.engines import streaming
 from kinfolk.engines.client_store import StoreError, in_memory, on_disk
@@ -175,6 +175,19 @@ def test_work_after_training_that_was_cut_off_is_done_again(tmp_path: Path, monk
     assert list(broken.glob("private/afterwards-*.npy"))
     same(expected, loop.resume(broken), tolerance=0)
     assert not list(broken.glob("private/*.npy"))
+
+
+@pytest.mark.slow
+def test_people_are_units_in_turns_as_in_the_resident_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "TURN_BYTES", 1000)
+    whose = np.repeat(np.arange(60), 1 + np.arange(60) % 4)
+    x, y = (np.asarray(part).reshape(-1, *part.shape[2:])[: len(whose)] for part in made(np.arange(CLIENTS)))
+    data = from_rows(x, y, whose % 6, person_ids=whose, rows_per_person=3, test_fraction=0.3)
+    own = {"level": AT_EXAMPLE_LEVEL, "data": DataChoice(), "phases": (Phase("mean_regularized", 3),)}
+    resident, streamed = (loop.run(experiment(store, **own), tmp_path, data=data) for store in ("device", "disk"))
+    same(resident, streamed)
+    assert streamed.statement()["unit"] == "one person, with all rows, in one client"
+    assert streamed.statement()["epsilon"] == resident.statement()["epsilon"]
 
 
 @pytest.mark.slow

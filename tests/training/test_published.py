@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk.accounting import composition
+from kinfolk.accounting import composition, joint
 from kinfolk.accounting.ledger import Ledger, LedgerError, read_lines
 from kinfolk.data.federation import DataError, Federation, from_rows
 from kinfolk.privacy.gates import EVALUATION
@@ -144,6 +144,22 @@ def test_a_release_has_exact_noise_and_keeps_its_promise(tmp_path: Path) -> None
     nothing_else_is_public(run)
     with Ledger(ledger) as again:
         assert sum(line.kind == EVALUATION for line in again.lines) == 3
+
+
+@pytest.mark.slow
+def test_a_promise_to_people_at_two_clients_has_room_for_an_evaluation(tmp_path: Path) -> None:
+    """Laplace noise of two clients comes to more than the Gaussian noise that limits are made for."""
+    rows = wards()
+    x, y = np.concatenate([rows.train.x, rows.train.x]).reshape(-1, 2)[:360], np.arange(360) % 2
+    twice = np.tile(np.arange(120), 3) + np.repeat([0, 0, 500], 120)
+    data = from_rows(x, y, np.repeat(["a", "b", "c"], 120), person_ids=twice, rows_per_person=2, outcome="binary")
+    own = experiment(replace(EXAMPLE, clients_per_person=2), seed=None, evaluate=1.0)
+    run = loop.run(own, tmp_path / "runs", data=replace(data, name="twice"), ledger=tmp_path / "ledger.jsonl")
+    assert len(published.shown_before(run)) == 1
+    each, person = run.statement()["epsilon"], run.statement().get("person")
+    assert each == run.experiment().privacy.promise
+    assert person == dict(zip(("epsilon", "delta"), joint.budget([(each, 1e-4)] * 3, 2), strict=True))
+    assert each < joint.budget([(each, 1e-4)] * 3, 2)[0] < 2 * each
 
 
 @pytest.mark.slow

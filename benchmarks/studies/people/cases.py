@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from benchmarks.studies.outcomes.visits import visits
 from benchmarks.studies.people.digits import boxed, standardised
+from benchmarks.studies.people.encoder import encoded
 from kinfolk import Federation, from_rows
 
 SEED = 0
@@ -86,8 +88,17 @@ def comes_back() -> Rows:
 
 def writers() -> Rows:
     """Digits of 293 writers, in the three collections that they come from, as 25 numbers each."""
+    return _digits(lambda images: standardised(boxed(images)))
+
+
+def encoded_writers() -> Rows:
+    """The same digits as nine numbers each, by an encoder that was fitted to digits of other people."""
+    return _digits(encoded)
+
+
+def _digits(numbers: Callable[[np.ndarray], np.ndarray]) -> Rows:
     with np.load(Path(os.environ["KINFOLK_DATA"]) / "femnist.npz") as file:
         x, y, writer, source = file["x"], file["y"].astype(np.int32), file["client"], file["client_source"]
     source = source if len(source) == len(y) else source[writer]
     keep = y < 10
-    return Rows(standardised(boxed(x[keep])), y[keep], source[keep].astype(str), writer[keep], "classes", 10)
+    return Rows(numbers(x[keep]), y[keep], source[keep].astype(str), writer[keep], "classes", 10)

@@ -14,10 +14,25 @@ def boxed(images: np.ndarray) -> np.ndarray:
 
     `images`: squares of numbers from 0 (ink) to 255, one per row.
     """
-    ink = 1 - images.astype(np.float32) / 255
-    rows, columns = (_places(*_ends(ink.max(axis=axis) > INK), images.shape[1]) for axis in (2, 1))
-    drawn = _between(ink, rows, columns)
-    return drawn.reshape(len(ink), SIDE, SAMPLES, SIDE, SAMPLES).mean((2, 4)).reshape(len(ink), -1)
+    found = drawn(inked(images))
+    return found.reshape(len(found), SIDE, SAMPLES, SIDE, SAMPLES).mean((2, 4)).reshape(len(found), -1)
+
+
+def inked(images: np.ndarray) -> np.ndarray:
+    """From 0 to 1 (ink).
+
+    `images`: of numbers from 0 (ink) to 255.
+    """
+    return 1 - images.astype(np.float32) / 255
+
+
+def drawn(ink: np.ndarray) -> np.ndarray:
+    """The box of each image's ink, in SIDE * SAMPLES rows and columns.
+
+    `ink`: squares of numbers from 0 to 1 (ink), one per row.
+    """
+    rows, columns = (_places(*_ends(ink.max(axis=axis) > INK), ink.shape[1]) for axis in (2, 1))
+    return _between(ink, rows, columns)
 
 
 def standardised(rows: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.studies.people.cases import Rows, comes_back, long_stays, made_up, writers
+from benchmarks.studies.people.cases import Rows, comes_back, encoded_writers, long_stays, made_up, writers
 from kinfolk import Experiment, Federation, ModelChoice, Phase, PrivacyLevel, Training, example_level, none, sweep
 from kinfolk.accounting.noise_for_budget import Case as Planned
 from kinfolk.accounting.noise_for_budget import noise_multipliers
@@ -29,6 +29,8 @@ RESULTS = Path(__file__).parent / "results" / "people.json"
 DELTA = 1e-5
 
 
+MOST_NOISE = 2500.0
+"""Noise multipliers above it are refused, as there is nothing left to learn from."""
 CHOOSING_DRAWS = 4
 """Of noise, for each setting that is tried."""
 
@@ -65,6 +67,16 @@ CASES = {
     "patients, long stays": Case(long_stays, (3.0, 1.0), 60, (0.5,), (3.0,), (3.0,), 5),
     "patients, who comes back": Case(comes_back, (3.0, 1.0), 60, (0.5,), (3.0,), (3.0,), 5),
     "writers": Case(writers, (8.0, 5.0, 3.0), 100, STEPS, ROW_CLIPS, PERSON_CLIPS, 100, draws=10),
+    "writers, public encoder": Case(
+        encoded_writers,
+        (8.0, 5.0, 3.0, 1.0),
+        100,
+        (2.0, 4.0, 8.0, 16.0, 32.0),
+        (2.0, 1.0, 0.5),
+        (0.12, 0.06, 0.03, 0.015),
+        100,
+        draws=10,
+    ),
 }
 
 
@@ -122,15 +134,17 @@ def measured(case: Case) -> dict[str, Any]:
         level = example_level(epsilon, DELTA)
         by_row, by_person = (chosen(case, rows, level, of_people) for of_people in (False, True))
         (noise,) = noise_multipliers([Planned(epsilon, DELTA, case.rounds, 1.0)])
-        group = replace(level, epsilon=None, noise_multiplier=float(noise) * case.rows_per_person)
+        for_all = float(noise) * case.rows_per_person
         ways = {
             "row level": mean(rows, level, by_row),
             "person level": mean(rows, level, by_person, True),
             "person level, clip of rows": mean(rows, level, by_row, True),
             "person level, clip by rule": mean(rows, level, replace(by_row, clip=by_row.clip / root), True),
             "one row each": mean(once, level, by_row),
-            "row level, with noise for all rows of a person": mean(rows, group, by_row),
         }
+        if for_all <= MOST_NOISE:
+            group = replace(level, epsilon=None, noise_multiplier=for_all)
+            ways["row level, with noise for all rows of a person"] = mean(rows, group, by_row)
         found[f"{epsilon:g}"] = {**ways, "row setting": vars(by_row), "person setting": vars(by_person)}
         print(epsilon, found[f"{epsilon:g}"], flush=True)
     return {**found, "seconds": round(time.process_time() - begin)}
@@ -143,12 +157,12 @@ def page(results: dict[str, Any]) -> str:
         for epsilon, own in ((key, value) for key, value in found.items() if isinstance(value, dict)):
             ways = [f"{own[way][0]:.4f} ± {own[way][1]:.4f}" for way in ("person level", "row level")]
             others = ("person level, clip by rule", "one row each", "row level, with noise for all rows of a person")
-            rest = [own[way][0] for way in others]
+            rest = [own[way][0] if way in own else "-" for way in others]
             cells = (name, f"{found['rows']} of {found['people']}", epsilon, *ways, *rest, found["no privacy"])
             lines.append("| " + " | ".join(map(str, cells)) + " |")
             numbers = (own[f"{unit} setting"][what] for unit in ("person", "row") for what in ("step_size", "clip"))
             settings.append("| " + " | ".join(map(str, (name, epsilon, *numbers))) + " |")
-    seconds = ", ".join(f"{name} {found['seconds']}" for name, found in results.items())
+    seconds = ", ".join(f"{name} {found['seconds']}" for name, found in results.items() if "seconds" in found)
     text = (Path(__file__).parent / "page.md").read_text()
     return text.format(rows="\n".join(lines), settings="\n".join(settings), seconds=seconds)
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kinfolk.accounting import joint
 from kinfolk.accounting.budgets import budget_of
 from kinfolk.accounting.calibrate import Uses
 from kinfolk.accounting.ledger import RELEASED, SIMULATED, Allowance, Ledger, LedgerError, Line, Note
@@ -24,7 +25,7 @@ from kinfolk.accounting.noise_for_budget import times
 from kinfolk.accounting.owner import reasons
 from kinfolk.accounting.plans import PLAN, more, plan_of, plans
 from kinfolk.accounting.standing import APART, PROMISE, Promise, Standing, Worst, require, require_known, require_left
-from kinfolk.accounting.statement import Book, Statement, dearest, statement
+from kinfolk.accounting.statement import Book, Statement, statement
 from kinfolk.accounting.views import trusted
 from kinfolk.data.identity import label
 from kinfolk.privacy import exact_noise
@@ -70,6 +71,11 @@ class Account:
     def unit(self) -> str:
         """What ledger lines call the protected unit: the level, or `person` where that is all rows of one."""
         return PERSON if self.source is not None and self.source.people else self.level.value
+
+    @property
+    def at_several(self) -> bool:
+        """Whether people are the units, and may be at several of these parties."""
+        return self.unit == PERSON and 1 < self.privacy.clients_per_person <= len(self.parties)
 
     @property
     def noise(self) -> str:
@@ -202,7 +208,7 @@ class Account:
         known, declared = own.members.most_clients, self.privacy.clients_per_person
         if self.unit == PERSON and known > declared:
             raise LedgerError(
-                f"clients_per_person={declared}, and somebody has rows at {known} clients, whose accounts add up: "
+                f"clients_per_person={declared}, and somebody has rows at {known} clients, whose accounts compose: "
                 f"declare clients_per_person={known}, or leave those rows out"
             )
         apart = require_known(standing, own, self.source.disjoint_because)
@@ -230,8 +236,8 @@ class Account:
         members = ledger.store.load(self._digest(ledger))
         budgets = {party: (epsilon, self.budgets()[party].delta) for party, epsilon in self.promised().items()}
         count = self.privacy.clients_per_person
-        if self.unit == PERSON and 1 < count <= len(budgets):  # to a person in that many clients
-            budgets = dict.fromkeys(budgets, dearest(list(budgets.values()), count))
+        if self.at_several and count <= len(budgets):
+            budgets = dict.fromkeys(budgets, joint.budget(list(budgets.values()), count))
         return Promise(run, members, self.privacy.relation, count, budgets)
 
     def standing(self, ledger: Ledger, run: str) -> dict[str, Worst]:
@@ -319,7 +325,7 @@ class Account:
         name = label(self.data)
         declared = [note.about for note in ledger.notes if note.note == APART]
         apart = [about for about in declared if name == about["data"] or name in about["from"]]
-        known = self.source.identity
+        known, together = self.source.identity, list(self.promise(ledger, run).budgets.values())
         return Book(
             promised=self.promised(),
             records=len(ledger),
@@ -328,6 +334,7 @@ class Account:
             apart=tuple((", ".join(sorted({x["data"], *x["from"]} - {name})), x["because"]) for x in apart),
             identity="" if known is None else f"{known.kind}s known by {known.column}",
             seen=self._seen(ledger, run),
+            together=together[0] if self.at_several and len(together) >= self.privacy.clients_per_person else None,
             trusted=trusted(ledger, ledger.store.load(self._digest(ledger))),
         )
 

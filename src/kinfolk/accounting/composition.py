@@ -61,20 +61,15 @@ def epsilon(charges: Iterable[Charge], delta: float, *, adaptive: bool = False) 
     >>> round(epsilon([(Cost("gaussian", 1.0, 0.01), 1000)], 1e-5), 2)
     1.83
     """
-    counted: Counter[Cost] = Counter()
-    for cost, uses in charges:
-        counted[cost] += uses
-    paid = tuple(sorted(((replace(c, covers=1), -(-u // c.covers)) for c, u in counted.items() if u), key=repr))
+    paid = counted(charges)
     if not paid:
         return 0.0
-    if len({cost.relation for cost, _ in paid}) > 1:
-        raise BudgetError("charges under different neighbour relations are never composed: keep them apart")
-    left = delta - _overflow(paid)
+    left = delta - overflow(paid)
     if left <= 0:
         return math.inf
     shared = any(cost.mechanism == LAW for cost, _ in paid)
     if adaptive:
-        return _odometer(paid, left) + (LAW_GAP if shared else 0.0)
+        return from_renyi(renyi(paid), left, adaptive=True) + (LAW_GAP if shared else 0.0)
     if shared:
         return _rdp(paid, left) + LAW_GAP
     if all(cost.mechanism == "gaussian" for cost, _ in paid):
@@ -84,7 +79,18 @@ def epsilon(charges: Iterable[Charge], delta: float, *, adaptive: bool = False) 
     return min(_pld(paid, left), _rdp(paid, left))
 
 
-def _overflow(paid: Iterable[Charge]) -> float:
+def counted(charges: Iterable[Charge]) -> tuple[Charge, ...]:
+    """How often each cost was paid, in one order; a cost that covers several uses is paid once for them."""
+    found: Counter[Cost] = Counter()
+    for cost, uses in charges:
+        found[cost] += uses
+    paid = tuple(sorted(((replace(c, covers=1), -(-u // c.covers)) for c, u in found.items() if u), key=repr))
+    if len({cost.relation for cost, _ in paid}) > 1:
+        raise BudgetError("charges under different neighbour relations are never composed: keep them apart")
+    return paid
+
+
+def overflow(paid: Iterable[Charge]) -> float:
     """What full batches take from delta: any of the units that are met may be the one left out."""
     return sum(cost.delta * uses * pairs.touched(cost) for cost, uses in paid)
 
@@ -94,10 +100,15 @@ def plain_sigma(epsilon: float, delta: float) -> float:
     return gaussian_mechanism.get_sigma_gaussian(epsilon, delta)
 
 
+def gaussian_epsilon(sigma: float, delta: float) -> float:
+    """Epsilon of one release with noise of this standard deviation on a sum of sensitivity 1, without sampling."""
+    return gaussian_mechanism.get_epsilon_gaussian(sigma, delta)
+
+
 def _plain_gaussian(paid: Sequence[Charge], delta: float) -> float:
     """Without sampling, uses of Gaussian noise are one use with squares of distance over noise added: exact."""
     mu = math.sqrt(sum(uses * (distance(cost) / cost.noise_multiplier) ** 2 for cost, uses in paid))
-    return gaussian_mechanism.get_epsilon_gaussian(1 / mu, delta)
+    return gaussian_epsilon(1 / mu, delta)
 
 
 def epsilon_of_the_best(charges: Iterable[Charge], delta: float, *, mean: float, shape: float) -> float:
@@ -108,7 +119,7 @@ def epsilon_of_the_best(charges: Iterable[Charge], delta: float, *, mean: float,
     worth of batches may overflow.
     """
     paid = [(cost, uses) for cost, uses in charges if uses]
-    left = delta - mean * _overflow(paid)
+    left = delta - mean * overflow(paid)
     if not paid:
         return 0.0
     if left <= 0:
@@ -176,7 +187,7 @@ def require_agreement(charges: Sequence[Charge], delta: float) -> None:
 
     `charges`: of Gaussian noise on samples, not chosen after seeing releases. `delta`: at which epsilon is computed.
     """
-    left, ours = delta - _overflow(charges), epsilon(charges, delta)
+    left, ours = delta - overflow(charges), epsilon(charges, delta)
     theirs = _by_dp_accounting(tuple(sorted(charges, key=repr)), left)
     if theirs > ours * (1 + AGREEMENT) + 1e-9:
         raise BudgetError(
@@ -203,17 +214,24 @@ def _rdp(paid: Sequence[Charge], delta: float) -> float:
     return float(accountant.get_epsilon(delta))
 
 
-def _odometer(paid: Sequence[Charge], delta: float) -> float:
-    """What holds at any time, however costs were chosen on the way: with probability 1 - delta the privacy loss is
-    below rho(a) + log(N / delta) / (a - 1) for all of N orders a fixed beforehand, by Ville's inequality for each.
+def renyi(paid: Sequence[Charge]) -> list[float]:
+    """The Renyi divergences of all charges together, of the odometer's orders."""
+    return [sum(uses * pairs.renyi(cost, order) for cost, uses in paid) for order in ODOMETER_ORDERS]
+
+
+def from_renyi(divergences: Sequence[float], delta: float, *, adaptive: bool) -> float:
+    """Epsilon from Renyi divergences of the odometer's orders.
+
+    `adaptive`: what holds at any time, however costs were chosen on the way: with probability 1 - delta the privacy
+    loss is below rho(a) + log(N / delta) / (a - 1) for all of N orders a fixed beforehand, by Ville's inequality for
+    each. Otherwise any order will do, by the conversion of Canonne, Kamath and Steinke.
     """
-    count = len(ODOMETER_ORDERS)
-    return min(_renyi(paid, a) + math.log(count / delta) / (a - 1) for a in ODOMETER_ORDERS)
-
-
-def _renyi(paid: Sequence[Charge], order: float) -> float:
-    """The Renyi divergence of this order of all charges together."""
-    return sum(uses * pairs.renyi(cost, order) for cost, uses in paid)
+    if delta <= 0:
+        return math.inf
+    each = zip(divergences, ODOMETER_ORDERS, strict=True)
+    if adaptive:
+        return min(rho + math.log(len(ODOMETER_ORDERS) / delta) / (a - 1) for rho, a in each)
+    return max(0.0, min(rho + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for rho, a in each))
 
 
 def central_limit(cost: Cost, uses: int, delta: float) -> float:

@@ -9,7 +9,7 @@ from typing import Any, NotRequired, TypedDict, cast
 
 import numpy as np
 
-from kinfolk.accounting import composition, shown_text
+from kinfolk.accounting import composition, joint, shown_text
 from kinfolk.accounting.aggregator import (
     TRUSTED_AGGREGATOR,
     SharedNoise,
@@ -135,6 +135,8 @@ class Book:
     """How rows are known; empty: clients and rows by name."""
     seen: float
     """Epsilon over several runs against somebody who sees who takes part; 0 where there is one run alone."""
+    together: tuple[float, float] | None = None
+    """Epsilon and delta promised to a person at several clients; None where rows are the units, or one client."""
     trusted: tuple[tuple[str, str], ...] = ()
     """Whom it does not hold against, in words, and why: aggregators that were sent messages of these rows without
     noise, and those of secure sums with more silos than these hold against."""
@@ -163,6 +165,7 @@ def statement(
     """
     other_runs = len({line.run for line in lines}) > 1  # each chosen, perhaps, after seeing the one before
     parties: list[PartyAccount] = []
+    paid: list[list[composition.Charge]] = []
     cache: dict[Hashable, float] = {}
     kinds_made = list(dict.fromkeys(line.kind for line in lines))
     lines_of: dict[str, list[Line]] = defaultdict(list)
@@ -172,6 +175,7 @@ def statement(
         own = composition.by_run((line.run, line.cost, line.uses) for line in lines_of[party])
         if (key := (tuple(own), delta)) not in cache:
             cache[key] = composition.epsilon(own, delta, adaptive=other_runs)
+        paid.append(own)
         kinds = {kind: sum(x.uses for x in lines_of[party] if x.kind == kind) for kind in kinds_made}
         parties.append({"party": party, "epsilon": cache[key], "delta": delta, "releases": kinds})
     facts = {
@@ -191,7 +195,11 @@ def statement(
         "not_covered": list(NOT_COVERED),
         "not_private": [] if scaling_is_private else [f"features were scaled with raw statistics ({scaling})"],
     }
-    result = cast(Statement, facts | (_people(level, people, parties) if level.level.private else {}))
+    result = cast(Statement, facts | (_people(level, people, len(parties)) if level.level.private else {}))
+    if level.level.clients_pay and "clients_per_person" in result:
+        delta = result["delta"]
+        together = joint.epsilon(paid, level.clients_per_person, delta, adaptive=other_runs)
+        result["person"] = {"epsilon": together, "delta": delta}
     if level.level.server_pays:
         charges = composition.by_run((line.run, line.cost, line.uses) for line in lines)
         delta = next(iter(deltas.values()))
@@ -221,9 +229,10 @@ def _add_promise(result: Statement, book: Book) -> None:
     if "epsilon_if_participation_is_seen" in result:
         seen = max(result["epsilon_if_participation_is_seen"], result["epsilon"], book.seen)
         result["epsilon_if_participation_is_seen"] = seen
-    if "person" in result and "clients_per_person" in result:
-        both = [(party["epsilon"], party["delta"]) for party in result["parties"]]
-        result["person"]["epsilon"], _ = dearest(both, result["clients_per_person"])
+    if "person" in result and "clients_per_person" in result and book.promised:
+        promised = [(party["epsilon"], party["delta"]) for party in result["parties"]]
+        together = book.together or _added(promised, result["clients_per_person"])
+        result["person"] = {"epsilon": together[0], "delta": together[1]}
     result["not_covered"] += [f"{who} ({why})" if why else who for who, why in book.trusted]
     result["promise"] = {
         "records": book.records,
@@ -234,17 +243,21 @@ def _add_promise(result: Statement, book: Book) -> None:
     }
 
 
-def dearest(accounts: Sequence[tuple[float, float]], count: int) -> tuple[float, float]:
-    """What the accounts of `count` parties add up to at most, whichever they are: the largest epsilons, and deltas."""
-    epsilons, deltas = (sorted(column, reverse=True)[:count] for column in zip(*accounts, strict=True))
+def _added(promised: Sequence[tuple[float, float]], count: int) -> tuple[float, float]:
+    """What promises to rows come to for somebody with a row at each of `count` parties, whichever they are.
+
+    A promise to a row says nothing about the releases that will be made under it, so that epsilons and deltas add up.
+    """
+    epsilons, deltas = (sorted(column, reverse=True)[:count] for column in zip(*promised, strict=True))
     return float(sum(epsilons)), float(sum(deltas))
 
 
-def _people(level: PrivacyLevel, rows: int, parties: Sequence[PartyAccount]) -> dict[str, object]:
-    """What is said about people: the unit, where they are it, and the joint account of one who is in several clients.
+def _people(level: PrivacyLevel, rows: int, parties: int) -> dict[str, object]:
+    """What is said about people: the unit, where they are it, and in how many clients somebody may be.
 
     At client level the noise was made for that, so it is the unit. At example level each client has its own account,
-    and they add up. `rows`: how many rows of a person count, where people are the units.
+    and they compose. `rows`: how many rows of a person count, where people are the units. `parties`: how many there
+    are.
     """
     count = level.clients_per_person
     elsewhere = MORE_CLIENTS if count > 1 else SEVERAL_AT_CLIENTS
@@ -254,13 +267,11 @@ def _people(level: PrivacyLevel, rows: int, parties: Sequence[PartyAccount]) -> 
     words = {SEVERAL: elsewhere, SIZES: PEOPLE} if rows else {SEVERAL: ROWS_IN_ONE} if count > 1 else {}
     not_covered, unit = _instead(words), {}
     if rows:
-        where = "one client" if count == 1 or count > len(parties) else f"up to {count} clients"
+        where = "one client" if count == 1 or count > parties else f"up to {count} clients"
         unit = {"unit": f"one person, with all rows, in {where}", "units": "person", "rows_per_person": rows}
-    if count == 1 or count > len(parties):  # what the others have is not known here
+    if count == 1 or count > parties:  # what the others have is not known here
         return {**unit, "not_covered": [*not_covered, *([ELSEWHERE] if count > 1 else [])]}
-    epsilon, delta = dearest([(party["epsilon"], party["delta"]) for party in parties], count)
-    joint = {"clients_per_person": count, "person": {"epsilon": epsilon, "delta": delta}}
-    return {**unit, **joint, "not_covered": not_covered}
+    return {**unit, "clients_per_person": count, "not_covered": not_covered}
 
 
 def _instead(words: Mapping[str, str]) -> list[str]:
@@ -311,11 +322,11 @@ def text(result: Statement) -> str:
             "protected like the rows."
         )
     if "person" in result:
-        joint, count = result["person"], result.get("clients_per_person", result.get("tasks_per_person"))
+        person, count = result["person"], result.get("clients_per_person", result.get("tasks_per_person"))
         whose = "with rows in" if "rows_per_person" in result else "with one example in each of"
         lines.append(
-            f"A person {whose} up to {count} clients: the accounts add up to epsilon {joint['epsilon']:.4g}"
-            f"{simulated}, delta {joint['delta']:.3g}."
+            f"A person {whose} up to {count} clients, whichever they are: epsilon {person['epsilon']:.4g}{simulated}, "
+            f"delta {person['delta']:.3g}. That nobody is in more is an assumption."
         )
     if "shared_noise" in result:
         lines.append(shared_noise_text(result["shared_noise"], result["epsilon"], simulated))

@@ -173,9 +173,8 @@ class PrivacyLevel:
     noise: str = "gaussian"
     """`laplace` (client level, everybody in every round): pure epsilon, for methods whose only release allows it."""
     clients_per_person: int = field(default=1, metadata={"was": "tasks_per_person"})
-    """In how many clients one person's data may be; an assumption. The accounts add up: at client level the noise
-    protects a person in that many clients at once; at example level the statement gives the epsilon of the dearest of
-    them together."""
+    """In how many clients one person's data may be; an assumption. At client level the noise protects a person in
+    that many clients at once; at example level the statement gives what any so many accounts come to together."""
     aggregator: str = "trusted"
     """Who adds the noise at client level. `trusted`: the aggregator, which sees every message. `secure`: the clients,
     in shares and under masks, so that the aggregator sees sums alone: over Flower, and in simulations of the same law.

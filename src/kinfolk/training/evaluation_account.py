@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kinfolk.accounting import composition
+from kinfolk.accounting import composition, joint
 from kinfolk.accounting.account import Account
 from kinfolk.accounting.noise_for_budget import Case, noise_multipliers
 from kinfolk.accounting.noise_schedules import check_share
@@ -106,11 +106,16 @@ def with_room(training: Account, epsilon: float, there: np.ndarray, rounds: int)
 
 
 def _together(training: Account, evaluation: Account, rounds: int) -> float:
-    """The epsilon that training and evaluation reach as one run, of the dearest party, rounded up to 4 digits."""
+    """The epsilon that training and evaluation reach as one run, of the dearest party, rounded up to 4 digits; and no
+    less than it takes to cover somebody at several parties."""
     charges: dict[str, list[tuple[Cost, int]]] = {party: [] for party in training.parties}
     for line in (*training.lines("run", range(rounds)), *evaluation.lines("run", ONCE)):
         if line.uses:
             charges[line.party].append((line.cost, line.uses))
-    paid = {(tuple(charges[party]), delta) for party, delta in training.deltas().items()}
-    needed = max(composition.epsilon(own, delta) for own, delta in paid)
+    deltas, count = training.deltas(), training.privacy.clients_per_person
+    needed = max(composition.epsilon(*own) for own in {(tuple(charges[x]), delta) for x, delta in deltas.items()})
+    if training.at_several:
+        delta = max(deltas.values())
+        both = joint.epsilon(list(charges.values()), count, delta)
+        needed = max(needed, joint.budget_each(both, delta, count, min(deltas.values())))
     return math.ceil(needed * 1e4 + 0.1) / 1e4

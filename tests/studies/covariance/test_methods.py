@@ -211,8 +211,8 @@ def test_people_in_several_clients_have_a_joint_account(tmp_path: Path) -> None:
     found = loop.run(local, tmp_path / "example")
     person = found.statement().get("person")
     assert person is not None
-    assert person["epsilon"] == pytest.approx(2, rel=0.02)
-    assert "accounts add up" in (found.public / "statement.txt").read_text()
+    assert 1.4 < person["epsilon"] < 1.62  # two Gaussian releases of epsilon 1: 1.465; by Renyi divergences 1.61
+    assert "in each of up to 2 clients, whichever they are" in (found.public / "statement.txt").read_text()
     with pytest.raises(ValueError, match="leave the cohort out"):
         client_level(1.0, cohort=5.0, clients_per_person=2)
 
