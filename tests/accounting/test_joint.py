@@ -80,9 +80,12 @@ def test_the_bound_takes_each_orders_dearest() -> None:
     assert both >= max(composition.from_renyi(own.tolist(), DELTA, adaptive=False) for own in (low, high))
 
 
-def test_full_batches_count_at_every_silo() -> None:
+def test_full_batches_count_at_every_silo(monkeypatch: pytest.MonkeyPatch) -> None:
     own = [[(Cost("gaussian", 1.0, 0.05, delta=2e-8), 60)]] * 3
     assert joint.epsilon(own, 3, DELTA) == composition.epsilon([(own[0][0][0], 180)], DELTA)
+    assert joint.epsilon(own, 3, DELTA) > joint.epsilon([[(Cost("gaussian", 1.0, 0.05), 60)]] * 3, 3, DELTA)
+    assert joint.epsilon(own, 3, 3 * 1.2e-6 * 0.99) == np.inf
+    monkeypatch.setattr(joint, "MANY", 0)
     assert joint.epsilon(own, 3, DELTA) > joint.epsilon([[(Cost("gaussian", 1.0, 0.05), 60)]] * 3, 3, DELTA)
     assert joint.epsilon(own, 3, 3 * 1.2e-6 * 0.99) == np.inf
 
