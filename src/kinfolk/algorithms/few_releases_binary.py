@@ -1,8 +1,9 @@
 """Few releases for yes or no: personal logistic regression at example level, with nothing to choose.
 
 Every client makes fourteen releases, each a bounded vector summed over its rows: a first look at where features lie,
-their spread, and twelve gradients at its current model. Everything else is computed from what was released: draws that
-stand in for a client's rows, and what clients have in common, which is everybody's prior (`binary_posterior.py`).
+their spread, and twelve gradients at its current model. Everything else is computed by the server, from what was
+released: draws that stand in for a client's rows, what clients have in common, which is everybody's prior, and with it
+everybody's model (`binary_posterior.py`).
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class Shown:
     taken: Array
     """How many gradients there were."""
     at: Array
+    slot: Array
+    """Its place among everybody's models."""
 
 
 @trees.register
@@ -74,6 +77,8 @@ class Common:
     between: Array
     """The part of it that is between clients."""
     prior: Prior
+    weights: Array
+    """Everybody's model, of all that was released; 0 before the first gradient."""
 
 
 @trees.register
@@ -108,7 +113,8 @@ class FewReleasesBinary:
         features = layer.shape[0]
         zeros, third = jnp.zeros(features, jnp.float32), jnp.full(features, 1 / 3, jnp.float32)
         prior = binary_posterior.first_prior(features + 1)
-        return Common(_normal(features), zeros, jnp.float32(features / 3), third, zeros, prior)
+        weights = jnp.zeros((clients, features + 1), jnp.float32)
+        return Common(_normal(features), zeros, jnp.float32(features / 3), third, zeros, prior, weights)
 
     def init_client(self, shared: Common, slot: Array) -> Shown:
         features = shared.centre.size
@@ -126,12 +132,13 @@ class FewReleasesBinary:
             variance=zero,
             taken=zero,
             at=one_more,
+            slot=slot,
         )
 
     def client(self, shared: Common, personal: Shown, gate: DataGate) -> tuple[Shown, Shown, DataGate]:
         _require_logistic(gate.model)
         shown, part = replace(personal, rows=gate.size), self._part(gate.round)
-        weights, clip = _weights(shared, shown), self._clip(shared)
+        weights, clip = shared.weights[shown.slot], self._clip(shared)
         look = FeatureLook(_radius(shared), jnp.stack([jnp.float32(share) for share in LOOK_SHARES]))
         spread = FeatureSpread(shared.centre, *_bounds(shared))
         queries = (look, spread, LogisticGradient(weights, clip))
@@ -159,15 +166,17 @@ class FewReleasesBinary:
 
         def gradient(shared: Common) -> Common:
             evidence = jax.vmap(_evidence, in_axes=(None, 0))(shared, clients)
-            return replace(shared, prior=binary_posterior.fitted(evidence, shared.prior))
+            prior = binary_posterior.fitted(evidence, shared.prior)
+            found = jax.vmap(binary_posterior.posterior, in_axes=(0, None))(evidence, prior)
+            place = jnp.where(clients.taken > 0, clients.slot, len(shared.weights))  # who is absent keeps its model
+            return replace(shared, prior=prior, weights=shared.weights.at[place].set(found, mode="drop"))
 
         parts = [lambda shared: _looked(shared, clients), lambda shared: _spread(shared, clients), gradient]
         return jax.lax.switch(self._part(inbox.round), [*parts, lambda shared: shared], shared), inbox
 
     def model(self, shared: Common, personal: Shown) -> Params:
-        theta = jnp.where(
-            personal.taken > 0, _weights(shared, personal), binary_posterior.centre_of(shared.prior, jnp.float32(0))
-        )
+        newcomer = binary_posterior.centre_of(shared.prior, jnp.float32(0))
+        theta = jnp.where(personal.taken > 0, shared.weights[personal.slot], newcomer)
         return ({"weights": theta[1:, None], "bias": theta[:1]},)
 
 
@@ -209,12 +218,6 @@ def _evidence(shared: Common, shown: Shown) -> Evidence:
     rows = jnp.where(shown.taken > 0, shown.rows, 0)
     sums, pushes, variance = shown.sums / count, shown.pushes / count, shown.variance / jnp.square(count)
     return Evidence(_draws(shared, shown), sums, pushes, variance, rows, shown.at)
-
-
-def _weights(shared: Common, shown: Shown) -> Array:
-    """A client's model now; 0 before its first gradient."""
-    found = binary_posterior.posterior(_evidence(shared, shown), shared.prior)
-    return jnp.where(shown.taken > 0, found, 0)
 
 
 def _with_spread(shared: Common, shown: Shown, found: Array, noise: Array) -> Shown:

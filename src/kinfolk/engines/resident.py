@@ -272,6 +272,7 @@ def one_run(states: Tree) -> Tree:
     return trees.row(states, (0, 0))
 
 
+@jax.jit
 def all_models(algorithms: Algorithm, states: State) -> Params:
     """`final_models` for every sweep point and seed."""
     return jax.vmap(jax.vmap(final_models, in_axes=(None, 0)))(algorithms, states)

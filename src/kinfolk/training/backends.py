@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kinfolk import trees
 from kinfolk.engines import resident
 from kinfolk.engines.resident import State
 from kinfolk.training import checkpoints, run_directory, streaming_backend
@@ -88,11 +87,7 @@ class Resident:
         return after, measure(job, phase, alone)["error"]
 
     def write_models(self, job: Job, path: Path, phase: int, state: State) -> None:
-        if jax.tree.leaves(state.models):
-            models = resident.one_run(jax.device_get(state.models))
-        else:
-            algorithm = trees.row(as_sweep(job.algorithms[phase]), 0)
-            models = resident.final_models(algorithm, resident.one_run(state))
+        models = resident.one_run(jax.device_get(resident.all_models(as_sweep(job.algorithms[phase]), state)))
         run_directory.write_tree(path, models, ids=np.array(job.ids))
 
     def tidy(self, state: State) -> None:
