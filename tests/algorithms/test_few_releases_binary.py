@@ -10,7 +10,7 @@ import pytest
 from kinfolk import models
 from kinfolk.algorithms import binary_posterior
 from kinfolk.algorithms.binary_posterior import Evidence
-from kinfolk.algorithms.few_releases_binary import FewReleasesBinary
+from kinfolk.algorithms.few_releases_binary import FewReleasesBinary, _normal
 from kinfolk.algorithms.schedules import noise_factors
 from kinfolk.data.federation import Federation, from_rows
 from kinfolk.privacy.levels import Level, example_level
@@ -33,6 +33,17 @@ def test_every_round_has_its_part_of_the_budget() -> None:
 def test_it_is_for_logistic_models() -> None:
     with pytest.raises(ValueError, match="logistic models"):
         check_small(FewReleasesBinary(), Level.EXAMPLE, models.linear(3), 3)
+
+
+@pytest.mark.parametrize("features", [1, 64, 65, 150])
+def test_draws_are_numbers_with_any_count_of_features(features: int) -> None:
+    """More than 64 features are not independent in 128 draws that come in pairs of opposite ones."""
+    draws = np.asarray(_normal(features), float)
+    np.testing.assert_allclose(draws.mean(axis=0), 0, atol=1e-4)
+    np.testing.assert_allclose(np.square(draws).mean(axis=0), 1, atol=1e-3)
+    together = draws.T @ draws / len(draws)
+    apart = together - np.diag(np.diag(together))
+    assert np.abs(apart).max() < (1e-3 if features <= 64 else 0.7)
 
 
 def shown(generator: np.random.Generator, truth: np.ndarray, rows: int, clip: float) -> Evidence:

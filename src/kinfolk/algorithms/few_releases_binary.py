@@ -67,7 +67,7 @@ class Common:
     """What is published about all clients."""
 
     normal: Array
-    """Draws with mean 0 and independent features of variance 1."""
+    """Draws with mean 0 and features of variance 1, independent ones where there are enough draws for that."""
     centre: Array
     """Of features."""
     total: Array
@@ -186,9 +186,11 @@ def _require_logistic(model: Model) -> None:
 
 
 def _normal(features: int) -> Array:
-    """The same for everybody."""
-    half = jax.random.normal(jax.random.key(5), (DRAWS // 2, features), jnp.float32)
+    """The same for everybody. More features than half of the draws cannot be independent in them."""
+    half = jax.random.normal(jax.random.key(5, impl="threefry2x32"), (DRAWS // 2, features), jnp.float32)
     both = jnp.concatenate([half, -half])
+    if features > DRAWS // 2:
+        return both / jnp.sqrt(jnp.square(both).mean(axis=0, keepdims=True))
     root = jnp.linalg.cholesky(both.T @ both / DRAWS)
     return both @ eliminate(root, jnp.eye(features, dtype=jnp.float32))[0].T
 
