@@ -14,7 +14,7 @@ from scipy import stats
 from kinfolk.accounting import composition, joint
 from kinfolk.accounting.composition import BudgetError, Charge
 from kinfolk.accounting.ledger import RELEASED, Line
-from kinfolk.accounting.statement import statement
+from kinfolk.accounting.statement import Book, statement
 from kinfolk.privacy.levels import example_level
 from kinfolk.privacy.release import Cost
 
@@ -160,3 +160,16 @@ def test_the_statement_composes_over_runs_by_the_odometer() -> None:
     assert stated(both, 2) >= accountant.get_epsilon(DELTA)
     assert stated(both, 2) == composition.epsilon([(cost, 36)], DELTA, adaptive=True)
     assert stated(once, 2) == composition.epsilon([(cost, 18)], DELTA)
+
+
+def test_no_statement_gives_less_than_what_silos_were_charged() -> None:
+    """Two private choices come to nearly 2, beyond the limit of 1.467: nobody known at two silos means no refusal."""
+    lines = [line(silo, "r", Cost("choice", 1.0), 1) for silo in "ab"]
+    together = joint.budget([(1.0, DELTA)] * 2, 2)
+    book = Book({"a": 1.0, "b": 1.0}, 2, "0", (), (), "", 0.0, together)
+    facts = {"data": "visits", "noise": RELEASED, "program": ["0"], "scaling": "", "scaling_is_private": True}
+    level = example_level(1.0, DELTA, clients_per_person=2)
+    found = statement(level, lines, dict.fromkeys("ab", DELTA), people=3, book=book, **facts)  # type: ignore[arg-type]
+    person = found.get("person")
+    assert person is not None
+    assert person["epsilon"] == joint.epsilon([[(Cost("choice", 1.0), 1)]] * 2, 2, DELTA) > together[0]

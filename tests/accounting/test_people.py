@@ -68,6 +68,20 @@ def test_the_promise_to_somebody_at_several_clients_is_kept(ledger: Ledger) -> N
         release(ledger, "second", own)
 
 
+def test_somebody_at_one_client_is_promised_what_the_client_is(ledger: Ledger) -> None:
+    """The limit of people at several clients has room for both runs; that of people at one has not."""
+    rows = source({"a": ["p", "q"], "b": ["r"], "c": ["s"]})
+    own = account(rows, "example", epsilon=0.8, promise=1.0, clients_per_person=3)
+    release(ledger, "first", own)
+    assert exact((1, noise_of(own)), (1, noise_of(own))) > 1.1
+    with pytest.raises(LedgerError, match=r"would reach 1\.\d+, beyond its budget of 1 at"):
+        release(ledger, "second", own)
+    more = account(rows, "example", epsilon=0.8, promise=4.0, clients_per_person=3)
+    with pytest.raises(LedgerError, match=r"was promised epsilon=1 by run first and would reach"):
+        release(ledger, "second", more)
+    assert own.statement(ledger, "first", program=["0"])["epsilon"] == 1.0
+
+
 def test_promises_to_rows_at_several_clients_add_up(ledger: Ledger) -> None:
     """What rows are promised says nothing about the releases to come: nothing is composed."""
     rows = account(source(people=False, kind="row"), "example", epsilon=1.0, noise=40.0, clients_per_person=2)

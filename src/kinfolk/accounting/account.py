@@ -235,10 +235,10 @@ class Account:
         assert ledger.store is not None
         members = ledger.store.load(self._digest(ledger))
         budgets = {party: (epsilon, self.budgets()[party].delta) for party, epsilon in self.promised().items()}
-        count = self.privacy.clients_per_person
+        count, alone = self.privacy.clients_per_person, {}
         if self.at_several and count <= len(budgets):
-            budgets = dict.fromkeys(budgets, joint.budget(list(budgets.values()), count))
-        return Promise(run, members, self.privacy.relation, count, budgets)
+            budgets, alone = dict.fromkeys(budgets, joint.budget(list(budgets.values()), count)), budgets
+        return Promise(run, members, self.privacy.relation, count, budgets, alone)
 
     def standing(self, ledger: Ledger, run: str) -> dict[str, Worst]:
         """What the worst unit of each party has lost in all releases of this ledger: for the owner's eyes."""

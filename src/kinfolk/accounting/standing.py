@@ -51,20 +51,31 @@ class Promise:
     """In how many clients one person may be, as it declared (client level)."""
     budgets: Mapping[str, tuple[float, float]]
     """Epsilon and delta of each party."""
+    alone: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    """Of people who are at one client, where `budgets` are for those at several; else empty."""
 
     def note(self, digest: str) -> dict[str, Any]:
         """As the ledger keeps it."""
-        grouped: dict[tuple[float, float], list[str]] = {}
-        for party, budget in self.budgets.items():
-            grouped.setdefault(budget, []).append(party)
-        budgets = [[*budget, parties] for budget, parties in grouped.items()]
         return {
             "run": self.run,
             "members": digest,
             "relation": self.relation,
             "tasks": self.tasks,
-            "budgets": budgets,
+            "budgets": _grouped(self.budgets),
+            **({"alone": _grouped(self.alone)} if self.alone else {}),
         }
+
+
+def _grouped(budgets: Mapping[str, tuple[float, float]]) -> list[list[Any]]:
+    """Each different budget once, with the parties that have it."""
+    grouped: dict[tuple[float, float], list[str]] = {}
+    for party, budget in budgets.items():
+        grouped.setdefault(budget, []).append(party)
+    return [[*budget, parties] for budget, parties in grouped.items()]
+
+
+def _by_party(grouped: Iterable[Sequence[Any]]) -> dict[str, tuple[float, float]]:
+    return {party: (epsilon, delta) for epsilon, delta, parties in grouped for party in parties}
 
 
 @dataclass(frozen=True)
@@ -155,19 +166,21 @@ class Standing:
         return tuple(self._promise(note.about) for note in self.notes if note.note == PROMISE)
 
     def _promise(self, about: Mapping[str, Any]) -> Promise:
-        budgets = {party: (epsilon, delta) for epsilon, delta, parties in about["budgets"] for party in parties}
-        members = self.store.load(about["members"])
-        return Promise(about["run"], members, about["relation"], about["tasks"], budgets)
+        limits = (_by_party(about.get(name, ())) for name in ("budgets", "alone"))
+        return Promise(about["run"], self.store.load(about["members"]), about["relation"], about["tasks"], *limits)
 
-    def worst(self, promise: Promise, party: str, *, met: str | None = None, seen: bool = False) -> Worst:
+    def worst(
+        self, promise: Promise, party: str, *, met: str | None = None, seen: bool = False, alone: bool = False
+    ) -> Worst:
         """What the worst unit of a party has lost over all releases.
 
         `met`: only units that are in this run. `seen`: against somebody who sees who takes part, so that sampling saves
-        nothing.
+        nothing. `alone`: only people who were at one client in every release.
         """
-        _, delta = promise.budgets[party]
+        _, delta = (promise.alone if alone else promise.budgets)[party]
         found = Worst(0.0, delta, ())
-        for profile in self._profiles(promise, party):
+        every = self._profiles(promise, party)
+        for profile in filter(_at_one, every) if alone else every:
             charges = self._charges(promise, profile)
             if seen:
                 charges = [(run, replace(cost, rate=1.0), uses) for run, cost, uses in charges]
@@ -233,6 +246,10 @@ class Standing:
         return found
 
 
+def _at_one(profile: tuple[tuple[str, Met], ...]) -> bool:
+    return all(len({where for where, _, _ in met}) <= 1 for _, met in profile)
+
+
 def lost(ledger: Ledger, data: str, delta: float) -> Worst:
     """What the worst unit that was promised something under this data name has lost so far, whatever runs are called.
 
@@ -284,8 +301,9 @@ def require(standing: Standing, planned: Promise) -> None:
     others = (promise for promise in standing.promises if promise.run != planned.run)
     for promise in (planned, *others):
         own = promise.run == planned.run
-        for party, (epsilon, delta) in promise.budgets.items():
-            worst = standing.worst(promise, party, met=None if own else planned.run)
+        limits = [(False, *one) for one in promise.budgets.items()] + [(True, *one) for one in promise.alone.items()]
+        for alone, party, (epsilon, delta) in limits:
+            worst = standing.worst(promise, party, met=None if own else planned.run, alone=alone)
             if worst.epsilon <= epsilon * SLACK:
                 continue
             met = [run for run in worst.releases if run != promise.run]

@@ -231,8 +231,9 @@ def _add_promise(result: Statement, book: Book) -> None:
         result["epsilon_if_participation_is_seen"] = seen
     if "person" in result and "clients_per_person" in result and book.promised:
         promised = [(party["epsilon"], party["delta"]) for party in result["parties"]]
-        together = book.together or _added(promised, result["clients_per_person"])
-        result["person"] = {"epsilon": together[0], "delta": together[1]}
+        together, delta = book.together or _added(promised, result["clients_per_person"])
+        made = result["person"]["epsilon"]  # more where nobody is known to be at several, and noise is not Gaussian
+        result["person"] = {"epsilon": max(together, made), "delta": delta}
     result["not_covered"] += [f"{who} ({why})" if why else who for who, why in book.trusted]
     result["promise"] = {
         "records": book.records,
