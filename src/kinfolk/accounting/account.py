@@ -24,7 +24,8 @@ from kinfolk.accounting.members import PERSON, Source
 from kinfolk.accounting.noise_for_budget import times
 from kinfolk.accounting.owner import reasons
 from kinfolk.accounting.plans import PLAN, more, plan_of, plans
-from kinfolk.accounting.standing import APART, PROMISE, Promise, Standing, Worst, require, require_known, require_left
+from kinfolk.accounting.promise import Promise
+from kinfolk.accounting.standing import APART, PROMISE, Standing, Worst, require, require_known, require_left
 from kinfolk.accounting.statement import Book, Statement, statement
 from kinfolk.accounting.views import trusted
 from kinfolk.data.identity import label

@@ -18,6 +18,7 @@ from kinfolk.accounting.ledger import Ledger
 from kinfolk.accounting.members import PERSON, Members
 from kinfolk.accounting.overlap import ANY, Met, Names, comparable, of_clients, of_rows
 from kinfolk.accounting.plans import PLAN, plans
+from kinfolk.accounting.promise import Promise, by_party
 from kinfolk.accounting.records import LedgerError, Line, Note
 from kinfolk.data.identity import label
 from kinfolk.privacy.levels import Level
@@ -38,44 +39,6 @@ class Store(Protocol):
     """Where memberships are kept."""
 
     def load(self, digest: str) -> Members: ...
-
-
-@dataclass(frozen=True)
-class Promise:
-    """What a release promised to its units, once and for all."""
-
-    run: str
-    members: Members
-    relation: str
-    tasks: int
-    """In how many clients one person may be, as it declared (client level)."""
-    budgets: Mapping[str, tuple[float, float]]
-    """Epsilon and delta of each party."""
-    alone: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
-    """Of people who are at one client, where `budgets` are for those at several; else empty."""
-
-    def note(self, digest: str) -> dict[str, Any]:
-        """As the ledger keeps it."""
-        return {
-            "run": self.run,
-            "members": digest,
-            "relation": self.relation,
-            "tasks": self.tasks,
-            "budgets": _grouped(self.budgets),
-            **({"alone": _grouped(self.alone)} if self.alone else {}),
-        }
-
-
-def _grouped(budgets: Mapping[str, tuple[float, float]]) -> list[list[Any]]:
-    """Each different budget once, with the parties that have it."""
-    grouped: dict[tuple[float, float], list[str]] = {}
-    for party, budget in budgets.items():
-        grouped.setdefault(budget, []).append(party)
-    return [[*budget, parties] for budget, parties in grouped.items()]
-
-
-def _by_party(grouped: Iterable[Sequence[Any]]) -> dict[str, tuple[float, float]]:
-    return {party: (epsilon, delta) for epsilon, delta, parties in grouped for party in parties}
 
 
 @dataclass(frozen=True)
@@ -166,7 +129,7 @@ class Standing:
         return tuple(self._promise(note.about) for note in self.notes if note.note == PROMISE)
 
     def _promise(self, about: Mapping[str, Any]) -> Promise:
-        limits = (_by_party(about.get(name, ())) for name in ("budgets", "alone"))
+        limits = (by_party(about.get(name, ())) for name in ("budgets", "alone"))
         return Promise(about["run"], self.store.load(about["members"]), about["relation"], about["tasks"], *limits)
 
     def worst(

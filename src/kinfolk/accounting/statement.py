@@ -305,11 +305,12 @@ def text(result: Statement) -> str:
     simulated = " (simulated)" if result["simulated"] else ""
     epsilons = np.array([p["epsilon"] for p in result["parties"]])
     low, high = (f"{value:.4g}" for value in (epsilons.min(), epsilons.max()))
+    at_one = " at any one client" if "person" in result else ""
     lines = [
         "PRIVACY STATEMENT",
         "",
         f"What is protected: {result['unit']}, against {result['view']}.",
-        f"How well: epsilon {low if low == high else f'{low} to {high}'}{simulated}, delta at most "
+        f"How well: epsilon {low if low == high else f'{low} to {high}'}{simulated}{at_one}, delta at most "
         f"{result['delta']:.3g}, for neighbours by {result['relation'].replace('_', '-')}; parties: {len(epsilons)}.",
         f"Releases of one party: {_counted(result['parties'])}. Training, validation and test rows belong to a unit.",
         f"Data set: {result['data']}. Noise from: {result['noise']}; sampling coins from a threefry generator with a "
