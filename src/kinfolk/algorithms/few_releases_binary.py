@@ -36,7 +36,7 @@ DRAWS = 128
 @trees.register
 @dataclass(frozen=True)
 class Shown:
-    """All that a client has released, and public numbers: its personal state, and what it sends."""
+    """All that a client has released, and public numbers: what it sends."""
 
     rows: Array
     """Its number of examples; 0 before its first round."""
@@ -57,6 +57,14 @@ class Shown:
     taken: Array
     """How many gradients there were."""
     at: Array
+
+
+@trees.register
+@dataclass(frozen=True)
+class Own:
+    """A client's personal state."""
+
+    shown: Shown
     slot: Array
     """Its place among everybody's models."""
 
@@ -116,11 +124,11 @@ class FewReleasesBinary:
         weights = jnp.zeros((clients, features + 1), jnp.float32)
         return Common(_normal(features), zeros, jnp.float32(features / 3), third, zeros, prior, weights)
 
-    def init_client(self, shared: Common, slot: Array) -> Shown:
+    def init_client(self, shared: Common, slot: Array) -> Own:
         features = shared.centre.size
         zero, zeros = jnp.float32(0), jnp.zeros(features, jnp.float32)
         one_more, pushes = jnp.zeros(features + 1, jnp.float32), jnp.zeros((DRAWS, 2), jnp.float32)
-        return Shown(
+        shown = Shown(
             rows=zero,
             look=one_more,
             look_noise=zero,
@@ -132,13 +140,13 @@ class FewReleasesBinary:
             variance=zero,
             taken=zero,
             at=one_more,
-            slot=slot,
         )
+        return Own(shown, slot)
 
-    def client(self, shared: Common, personal: Shown, gate: DataGate) -> tuple[Shown, Shown, DataGate]:
+    def client(self, shared: Common, personal: Own, gate: DataGate) -> tuple[Shown, Own, DataGate]:
         _require_logistic(gate.model)
-        shown, part = replace(personal, rows=gate.size), self._part(gate.round)
-        weights, clip = shared.weights[shown.slot], self._clip(shared)
+        shown, part = replace(personal.shown, rows=gate.size), self._part(gate.round)
+        weights, clip = shared.weights[personal.slot], self._clip(shared)
         look = FeatureLook(_radius(shared), jnp.stack([jnp.float32(share) for share in LOOK_SHARES]))
         spread = FeatureSpread(shared.centre, *_bounds(shared))
         queries = (look, spread, LogisticGradient(weights, clip))
@@ -151,7 +159,7 @@ class FewReleasesBinary:
             lambda: shown,
         )
         shown = jax.lax.switch(part, after)
-        return shown, shown, gate
+        return shown, replace(personal, shown=shown), gate
 
     def _clip(self, shared: Common) -> Array:
         length = jnp.minimum(shared.total + shared.centre @ shared.centre, shared.centre.size)
@@ -163,20 +171,22 @@ class FewReleasesBinary:
 
     def server(self, shared: Common, inbox: Inbox) -> tuple[Common, Inbox]:
         clients: Shown = inbox.stack()
+        if len(clients.taken) != len(shared.weights):
+            raise ValueError("few_releases_binary hears of every client in every round: leave the cohort out")
 
         def gradient(shared: Common) -> Common:
             evidence = jax.vmap(_evidence, in_axes=(None, 0))(shared, clients)
             prior = binary_posterior.fitted(evidence, shared.prior)
             found = jax.vmap(binary_posterior.posterior, in_axes=(0, None))(evidence, prior)
-            place = jnp.where(clients.taken > 0, clients.slot, len(shared.weights))  # who is absent keeps its model
-            return replace(shared, prior=prior, weights=shared.weights.at[place].set(found, mode="drop"))
+            weights = jnp.where(clients.taken[:, None] > 0, found, shared.weights)  # who is absent keeps its model
+            return replace(shared, prior=prior, weights=weights)
 
         parts = [lambda shared: _looked(shared, clients), lambda shared: _spread(shared, clients), gradient]
         return jax.lax.switch(self._part(inbox.round), [*parts, lambda shared: shared], shared), inbox
 
-    def model(self, shared: Common, personal: Shown) -> Params:
+    def model(self, shared: Common, personal: Own) -> Params:
         newcomer = binary_posterior.centre_of(shared.prior, jnp.float32(0))
-        theta = jnp.where(personal.taken > 0, shared.weights[personal.slot], newcomer)
+        theta = jnp.where(personal.shown.taken > 0, shared.weights[personal.slot], newcomer)
         return ({"weights": theta[1:, None], "bias": theta[:1]},)
 
 
