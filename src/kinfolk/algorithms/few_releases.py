@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from kinfolk import trees
 from kinfolk.algorithms import feature_shape, linear_posterior, target_range
 from kinfolk.algorithms.feature_shape import Moments, Shape
 from kinfolk.algorithms.linear_posterior import Evidence, Prior
+from kinfolk.algorithms.schedules import factors_of_parts
 from kinfolk.algorithms.target_range import Habit, Whereabouts
 from kinfolk.models import Dense
 from kinfolk.privacy.gates import DataGate, Inbox
@@ -115,9 +115,7 @@ class FewReleases:
         `rounds`: of the run.
         """
         each = (1 - LOOK - MOMENTS - GUARD) / self.gradients
-        parts = np.array([LOOK, MOMENTS, *[each] * self.gradients, GUARD])
-        factors = 1 / np.sqrt(parts * len(parts))
-        return [float(factors[number]) if number < len(factors) else 1.0 for number in range(rounds)]
+        return factors_of_parts([LOOK, MOMENTS, *[each] * self.gradients, GUARD], rounds)
 
     def init(self, params: Params, clients: int) -> Common:
         layer = params[0]["weights"] if isinstance(params, tuple) else params["weights"]

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from kinfolk import trees
 from kinfolk.algorithms import binary_posterior
 from kinfolk.algorithms.binary_posterior import Evidence, Prior
 from kinfolk.algorithms.linear_posterior import pooling
+from kinfolk.algorithms.schedules import factors_of_parts
 from kinfolk.closed_form import eliminate
 from kinfolk.models import Dense
 from kinfolk.privacy.gates import DataGate, Inbox
@@ -112,9 +112,8 @@ class FewReleasesBinary:
 
         `rounds`: of the run.
         """
-        parts = np.array([LOOK, SPREAD, *[(1 - LOOK - SPREAD) / self.gradients] * self.gradients])
-        factors = 1 / np.sqrt(parts * len(parts))
-        return [float(factors[number]) if number < len(factors) else 1.0 for number in range(rounds)]
+        each = (1 - LOOK - SPREAD) / self.gradients
+        return factors_of_parts([LOOK, SPREAD, *[each] * self.gradients], rounds)
 
     def init(self, params: Params, clients: int) -> Common:
         layer = params[0]["weights"] if isinstance(params, tuple) else params["weights"]

@@ -8,7 +8,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+import math
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -57,3 +58,15 @@ def noise_factors(algorithms: Iterable[Algorithm], spans: Iterable[Sized]) -> tu
         planned = getattr(algorithm, "noise_factors", None)
         found += planned(len(span)) if planned else [1.0] * len(span)
     return tuple(found) if any(factor != 1 for factor in found) else ()
+
+
+def factors_of_parts(parts: Sequence[float], rounds: int) -> list[float]:
+    """What noise is multiplied by in each round, so that it takes its part of the budget; 1 in rounds after these.
+
+    `parts`: of the budget, one for each of the first rounds; together 1. `rounds`: of the run.
+
+    >>> factors_of_parts([0.25, 0.75], 3)[0], factors_of_parts([0.25, 0.75], 3)[2]
+    (1.414213562373095, 1.0)
+    """
+    factors = [1 / math.sqrt(part * len(parts)) for part in parts]
+    return [factors[number] if number < len(factors) else 1.0 for number in range(rounds)]
