@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from benchmarks.studies.reproduce import full_femnist, full_runs
+from benchmarks.studies.reproduce.comparison import ends
+from benchmarks.studies.reproduce.files import of_record
 from benchmarks.studies.reproduce.full_data import evenly
 from benchmarks.studies.reproduce.full_settings import STUDIES, tiny
-from benchmarks.studies.reproduce.page import of_record
 from kinfolk.data.sets import mnist
 from tests.papers.loading import need
 
@@ -40,7 +41,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "study", ["school", *(pytest.param(name, marks=pytest.mark.long) for name in ("mnist", "cifar10", "plain"))]
+    "study",
+    ["school", *(pytest.param(name, marks=pytest.mark.long) for name in ("mnist", "cifar10", "plain", "noise"))],
 )
 def test_a_tiny_setting_goes_all_the_way(study: str, files: Path, tmp_path: Path) -> None:
     folder = tmp_path / "carried"
@@ -52,9 +54,11 @@ def test_a_tiny_setting_goes_all_the_way(study: str, files: Path, tmp_path: Path
     found = {record["item"]: record for record in full_runs.records(folder)}
     assert set(found) == set(STUDIES[study])
     for item, full in STUDIES[study].items():
-        record, setting = found[item], tiny(full).setting
-        assert record["curves"].keys() == setting.methods.keys()
-        assert all(len(points) == len(setting.epsilons) for points in record["curves"].values())
+        record, setting, noises = found[item], tiny(full).setting, tiny(full).noises
+        wanted = [f"{name}: {part}" for name in noises or () for part in ("loss", "accuracy", "epsilon")]
+        assert set(record["curves"]) == set(wanted or setting.methods)
+        points = len(ends(setting)) if noises else len(setting.epsilons)
+        assert all(len(curve) == points for curve in record["curves"].values())
         assert record["machine"] in record["took"]
         assert of_record(record).seeds == setting.seeds
 
@@ -64,7 +68,7 @@ def test_an_item_with_a_method_missing_is_not_taken_home(tmp_path: Path) -> None
     item, full = next(iter(STUDIES["school"].items()))
     row = {"item": item, "method": "local", "epsilon": 6.0, "strength": None, "file": "cell0.npz"}
     (tmp_path / "packed.json").write_text(json.dumps({"study": "school", "small": False, "items": {}, "cells": [row]}))
-    measured = {**row, "scores": [0.1] * full.setting.seeds, "outcome": "number"}
+    measured = {**row, "scores": [[0.1] * full.setting.seeds], "outcome": "number"}
     spent = {"run_seconds": 1, "compile_seconds": 1}
     (tmp_path / "results.json").write_text(json.dumps({"device": "a", "rows": [{**measured, **spent}]}))
     assert full_runs.records(tmp_path) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -13,8 +14,9 @@ import pytest
 from benchmarks.studies.femnist import study as femnist
 from benchmarks.studies.reproduce import cross_silo_measures as cross
 from benchmarks.studies.reproduce import run as study
+from benchmarks.studies.reproduce.files import as_json, of_record
 from benchmarks.studies.reproduce.full_settings import STUDIES
-from benchmarks.studies.reproduce.page import beside, index, of_record, page, picture, sentence, table
+from benchmarks.studies.reproduce.page import beside, index, page, picture, sentence, table
 from benchmarks.studies.reproduce.pmtl_measures import BOTH
 from benchmarks.studies.reproduce.records import PAPERS, VERDICTS, Claim, Item, Measured, Printed, verdict
 from tests.papers.loading import need
@@ -111,6 +113,15 @@ def test_sizes_are_kept_apart_and_a_stand_in_takes_no_datas_place(
     study.keep({**record, "size": "full", "seconds": 9.0})
     kept = study.stored()["pmtl/figure-0"]
     assert (kept["size"], kept["seconds"], kept["quick_seconds"]) == ("full", 9.0, 2.0)
+
+
+@pytest.mark.fast
+def test_a_results_file_is_json_for_every_reader() -> None:
+    found = replace(FOUND, strengths={"ours": [(1.0, math.inf, True), (2.0, 0.0, True)]})
+    text = as_json({"item": "pmtl/figure-0", **asdict(found)})
+    assert of_record(json.loads(text, parse_constant=pytest.fail)) == found  # called for Infinity and NaN alone
+    for path in study.RESULTS.glob("*/*.json"):
+        json.loads(path.read_text(), parse_constant=pytest.fail)
 
 
 def expected_names() -> set[str]:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.studies.reproduce.records import Curves, Strengths, settled
-from benchmarks.studies.reproduce.scores import point, scores
+from benchmarks.studies.reproduce.scores import followed, point, scores
 from kinfolk.accounting import planning
 from kinfolk.data.federation import Federation
 from kinfolk.engines.loop import Sweep
@@ -161,37 +161,56 @@ def by_strength(setting: Comparison, swept: Mapping[str, Method]) -> Curves:
     return curves
 
 
-def over_rounds(setting: Comparison, noises: Mapping[str, tuple[float, float]], steps: int = 5) -> Curves:
-    """Training loss, test accuracy and epsilon after parts of the rounds, for pairs of noise multiplier and clip norm.
+Noises = Mapping[str, tuple[float, float]]
+"""By name: noise multiplier and clip norm."""
 
-    Curves `NAME: loss`, `NAME: accuracy` and `NAME: epsilon` of the first method.
-    """
+
+def over_rounds(setting: Comparison, noises: Noises) -> Curves:
+    """The first method with noise of every kind, followed over the rounds: see `traced`."""
     data = [setting.data(seed) for seed in range(setting.seeds)]
+    found = (
+        (name, followed(figure, setting.seeds, ends(setting), data[0].outcome))
+        for name, figure in noisy(setting, noises, data)
+    )
+    return traced(setting, noises, len(data[0].ids), found)
+
+
+def ends(setting: Comparison, steps: int = 5) -> list[int]:
+    """Rounds after which curves have a point: parts of all, as equal as they come."""
+    return np.unique(np.linspace(0, setting.rounds, steps + 1).astype(int))[1:].tolist()
+
+
+def noisy(setting: Comparison, noises: Noises, data: Sequence[Federation]) -> Iterator[tuple[str, Sweep]]:
+    """The first method made ready with noise of every kind."""
     method = next(iter(setting.methods.values()))
-    ends = np.unique(np.linspace(0, setting.rounds, steps + 1).astype(int))[1:]
-    clients = len(data[0].ids)
-    curves: dict[str, list[tuple[float, float, float]]] = {}
     for name, (noise, clip) in noises.items():
         own = replace(setting, clip=clip)
-        figure = own.figure(method, own.privacy(1.0, noise), data)
-        training = replace(figure, tests=_training_rows(figure))
-        states, begin = figure.init(range(own.seeds)), 0
-        for part in ("loss", "accuracy", "epsilon"):
-            curves[f"{name}: {part}"] = []
-        for end in ends.tolist():
-            states = figure.rounds(states, begin, end)
-            begin = end
-            loss = np.asarray(training.errors(states)["loss"]).mean(axis=2)[0]
-            curves[f"{name}: loss"].append(point(end, loss))
-            curves[f"{name}: accuracy"].append(point(end, scores(figure, states, data[0].outcome)[0]))
-            cohort = setting.cohort or clients
-            spent = planning.plan(
-                "client", units=clients, sample=cohort, uses=end, noise_multiplier=noise, delta=setting.delta
-            )
-            curves[f"{name}: epsilon"].append((float(end), round(spent.epsilon, 4), 0.0))
+        yield name, own.figure(method, own.privacy(1.0, noise), data)
+
+
+def traced(
+    setting: Comparison,
+    noises: Noises,
+    clients: int,
+    found: Iterable[tuple[str, Mapping[str, Sequence[Sequence[float]]]]],
+) -> Curves:
+    """Curves `NAME: loss`, `NAME: accuracy` and `NAME: epsilon` over rounds, from what `followed` found for a name."""
+    curves: dict[str, list[tuple[float, float, float]]] = {}
+    for name, parts in found:
+        spent = [
+            planning.plan(
+                "client",
+                units=clients,
+                sample=setting.cohort or clients,
+                uses=end,
+                noise_multiplier=noises[name][0],
+                delta=setting.delta,
+            ).epsilon
+            for end in ends(setting)
+        ]
+        for part, kept in (("loss", "losses"), ("accuracy", "scores")):
+            rows = zip(ends(setting), parts[kept], strict=True)
+            curves[f"{name}: {part}"] = [point(end, np.array(values)) for end, values in rows]
+        costs = zip(ends(setting), spent, strict=True)
+        curves[f"{name}: epsilon"] = [(float(end), round(epsilon, 4), 0.0) for end, epsilon in costs]
     return curves
-
-
-def _training_rows(figure: Sweep) -> Any:
-    """The clients' training rows, in blocks like test rows."""
-    return figure.clients.blocks

@@ -1,6 +1,6 @@
 """The full settings, for an accelerator: packed here, run there in sittings of some minutes, taken home.
 
-    python -m benchmarks.studies.reproduce.full_runs mnist FOLDER                  # school, cifar10, femnist, plain
+    python -m benchmarks.studies.reproduce.full_runs mnist FOLDER   # school, cifar10, femnist, plain, noise
 
 One command, given again and again; it does what comes next. Here it packs: noise is calibrated, the data's file is put
 into FOLDER (at most 55 MB). On the accelerator, with FOLDER carried there, it runs what is open for `--seconds` (needs
@@ -17,16 +17,17 @@ import math
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from benchmarks.studies.reproduce.full_data import Recipe
 from benchmarks.studies.reproduce.records import Measured
-from benchmarks.studies.reproduce.scores import scores
+from benchmarks.studies.reproduce.scores import followed
 from kinfolk.devices import usable
 from kinfolk.engines.layout import lay_out
 from kinfolk.engines.loop import Sweep
@@ -36,13 +37,16 @@ from kinfolk.training import job_file
 from kinfolk.training.build import build_model
 from kinfolk.training.experiment import ModelChoice
 
+if TYPE_CHECKING:  # what needs more than jax and numpy
+    from benchmarks.studies.reproduce.comparison import Compared
+    from benchmarks.studies.reproduce.full_settings import Full
+
 FOLDER_LIMIT = 55_000_000
 """Bytes that travel together with the repository."""
 
 
 def pack(study: str, folder: Path, *, small: bool = False) -> None:
     """Data, and a program's numbers for every item, budget, method and strength; those near strength 1 come first."""
-    from benchmarks.studies.reproduce.comparison import figures
     from benchmarks.studies.reproduce.full_settings import STUDIES, tiny
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -54,17 +58,10 @@ def pack(study: str, folder: Path, *, small: bool = False) -> None:
         about = {"model": asdict(setting.model), "recipe": asdict(full.recipe), "level": setting.level}
         numbers = {key: getattr(setting, key) for key in ("batch", "weights", "rounds", "seeds")}
         packed["items"][item] = about | numbers
-        one = replace(setting, seeds=1)
-        for epsilon in setting.epsilons:
-            for method, figure in figures(one, one.methods, epsilon, [full.recipe.load(0, folder)]):
-                for n, strength in enumerate(one.methods[method].strengths or (None,)):
-                    file = f"cell{len(packed['cells'])}.npz"
-                    own = jax.tree.map(lambda leaf, n=n: leaf[n : n + 1], (figure.algorithms, figure.terms))
-                    job_file.save(own, folder / file)
-                    budget = None if math.isinf(epsilon) else epsilon
-                    packed["cells"].append(
-                        {"item": item, "method": method, "epsilon": budget, "strength": strength, "file": file}
-                    )
+        for cell, own in programs(full, folder):
+            file = f"cell{len(packed['cells'])}.npz"
+            job_file.save(own, folder / file)
+            packed["cells"].append({"item": item, **cell, "file": file})
     packed["cells"].sort(key=lambda cell: far(cell["strength"]))
     size = sum(path.stat().st_size for path in folder.iterdir())
     if size > FOLDER_LIMIT:
@@ -72,6 +69,25 @@ def pack(study: str, folder: Path, *, small: bool = False) -> None:
             f"{folder} has {size} bytes, and {FOLDER_LIMIT} can travel: take fewer images in full_settings"
         )
     (folder / "packed.json").write_text(json.dumps(packed))
+
+
+def programs(full: Full, folder: Path) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Every cell of an item, and the numbers of its program: algorithm and terms."""
+    from benchmarks.studies.reproduce.comparison import ends, figures, noisy
+
+    setting = replace(full.setting, seeds=1)
+    data = [full.recipe.load(0, folder)]
+    if full.noises:
+        for name, figure in noisy(setting, full.noises, data):
+            cell = {"method": name, "epsilon": None, "strength": None, "ends": ends(setting)}
+            yield cell, (figure.algorithms, figure.terms)
+        return
+    for epsilon in setting.epsilons:
+        budget = None if math.isinf(epsilon) else epsilon
+        for method, figure in figures(setting, setting.methods, epsilon, data):
+            for n, strength in enumerate(setting.methods[method].strengths or (None,)):
+                own = jax.tree.map(lambda leaf, n=n: leaf[n : n + 1], (figure.algorithms, figure.terms))
+                yield {"method": method, "epsilon": budget, "strength": strength, "ends": [setting.rounds]}, own
 
 
 def far(strength: float | None) -> float:
@@ -106,11 +122,11 @@ def work(folder: Path, seconds: float = math.inf) -> int:
         algorithms, terms = job_file.load(folder / cell["file"])
         figure = Sweep(plan, algorithms, terms, clients, tests)
         started = time.perf_counter()
-        states = jax.block_until_ready(figure.rounds(figure.init(range(about["seeds"])), 0, 0))
+        jax.block_until_ready(figure.rounds(figure.init(range(about["seeds"])), 0, 0))
         compiled = time.perf_counter()  # no round was run; the same program runs them all now
-        states = jax.block_until_ready(figure.rounds(states, 0, about["rounds"]))
+        found = followed(figure, about["seeds"], cell["ends"], outcome)
         spent = {"compile_seconds": compiled - started, "run_seconds": time.perf_counter() - compiled}
-        row = {**cell, "outcome": outcome, "scores": scores(figure, states, outcome)[0].tolist(), **spent}
+        row = {**cell, "outcome": outcome, "clients": clients.sizes.shape[-1], **found, **spent}
         results["rows"].append(row)
         print(json.dumps(row), flush=True)
         (folder / "results.json").write_text(json.dumps(results))
@@ -130,36 +146,53 @@ def laid_out(about: dict[str, Any], folder: Path) -> tuple[str, Plan, Any, Any]:
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """A results file's content for every item of which all methods were measured at all budgets."""
-    from benchmarks.studies.reproduce.comparison import gathered
+    """A results file's content for every item of which all methods were measured at all budgets, or with all noise."""
     from benchmarks.studies.reproduce.full_settings import STUDIES, tiny
 
     packed, results = json.loads((folder / "packed.json").read_text()), answered(folder)
-    found = []
+    device, found = results["device"], []
     for item, full in STUDIES[packed["study"]].items():
         full = tiny(full) if packed["small"] else full
         rows = [row for row in results["rows"] if row["item"] == item]
-        grid: dict[tuple[str, float], list[dict[str, Any]]] = {}
-        for row in sorted(rows, key=lambda row: row["strength"] or 0.0):
-            grid.setdefault((row["method"], math.inf if row["epsilon"] is None else row["epsilon"]), []).append(row)
-        wanted = [(method, epsilon) for epsilon in full.setting.epsilons for method in full.setting.methods]
-        if any(pair not in grid for pair in wanted):
+        made = noise_curves(full, rows) if full.noises else budget_curves(full, rows)
+        if made is None:
             continue
-        own = {
-            name: replace(m, strengths=strengths_of(grid[name, full.setting.epsilons[0]]))
-            for name, m in full.setting.methods.items()
-        }
-        setting = replace(full.setting, methods=own)
-        cells = ((name, e, np.array([row["scores"] for row in grid[name, e]])) for name, e in wanted)
         run, compiling = (sum(row[key] for row in rows) for key in ("run_seconds", "compile_seconds"))
-        took = f"The full run on one {results['device']}: {run:.0f} s of running, {compiling:.0f} s of compiling."
-        compared = gathered(setting, rows[0]["outcome"], cells)
-        about = Measured(compared.curves, full.words, setting.seeds, full.budget, strengths=compared.strengths)
-        about = replace(about, took=took, machine=results["device"])
-        found.append(
-            {"item": item, "size": "full", "seconds": round(run, 1), "device": results["device"], **asdict(about)}
-        )
+        took = f"The full run on one {device}: {run:.0f} s of running, {compiling:.0f} s of compiling."
+        about = Measured(made.curves, full.words, full.setting.seeds, full.budget, strengths=made.strengths)
+        about = replace(about, took=took, machine=device)
+        found.append({"item": item, "size": "full", "seconds": round(run, 1), "device": device, **asdict(about)})
     return found
+
+
+def budget_curves(full: Full, rows: list[dict[str, Any]]) -> Compared | None:
+    """Curves over epsilon; None where a method is missing at a budget."""
+    from benchmarks.studies.reproduce.comparison import gathered
+
+    grid: dict[tuple[str, float], list[dict[str, Any]]] = {}
+    for row in sorted(rows, key=lambda row: row["strength"] or 0.0):
+        grid.setdefault((row["method"], math.inf if row["epsilon"] is None else row["epsilon"]), []).append(row)
+    wanted = [(method, epsilon) for epsilon in full.setting.epsilons for method in full.setting.methods]
+    if any(pair not in grid for pair in wanted):
+        return None
+    own = {
+        name: replace(m, strengths=strengths_of(grid[name, full.setting.epsilons[0]]))
+        for name, m in full.setting.methods.items()
+    }
+    cells = ((name, e, np.array([row["scores"][-1] for row in grid[name, e]])) for name, e in wanted)
+    return gathered(replace(full.setting, methods=own), rows[0]["outcome"], cells)
+
+
+def noise_curves(full: Full, rows: list[dict[str, Any]]) -> Compared | None:
+    """Curves over rounds; None where a kind of noise is missing."""
+    from benchmarks.studies.reproduce.comparison import Compared, traced
+
+    assert full.noises is not None
+    found = {row["method"]: row for row in rows}
+    if found.keys() != full.noises.keys():
+        return None
+    clients = rows[0]["clients"]
+    return Compared(traced(full.setting, full.noises, clients, ((name, found[name]) for name in full.noises)), {})
 
 
 def strengths_of(rows: list[dict[str, Any]]) -> tuple[float, ...]:
@@ -186,7 +219,7 @@ def tried(study: str, folder: Path) -> list[dict[str, Any]]:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("study", choices=("school", "mnist", "cifar10", "femnist", "plain"))
+    parser.add_argument("study", choices=("school", "mnist", "cifar10", "femnist", "plain", "noise"))
     parser.add_argument("folder", type=Path, nargs="?", help="what is carried; needed but for --try")
     parser.add_argument("--seconds", type=float, default=540, help="begin nothing after this long (default 540)")
     parser.add_argument("--here", action="store_true", help="run on this machine, accelerator or not")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.studies.reproduce.comparison import Comparison
+from benchmarks.studies.reproduce.comparison import Comparison, Noises
 from benchmarks.studies.reproduce.cross_silo_measures import (
     CIFAR,
     MASKS,
@@ -17,7 +17,7 @@ from benchmarks.studies.reproduce.cross_silo_measures import (
     methods,
 )
 from benchmarks.studies.reproduce.full_data import Recipe
-from benchmarks.studies.reproduce.pmtl_measures import FEMNIST, THREE, client_budget
+from benchmarks.studies.reproduce.pmtl_measures import FEMNIST, FOLLOWED, GRID, ONE, THREE, client_budget, noises
 from kinfolk.training.experiment import ModelChoice
 
 
@@ -32,6 +32,8 @@ class Full:
     """Which data."""
     budget: str
     """The guarantee, rounds and other settings, in words."""
+    noises: Noises | None = None
+    """Where the one method is followed over rounds: with which noise and clip norms."""
 
 
 FULL_STRENGTHS = (0.0, 0.1, 1.0, 10.0, math.inf)
@@ -67,6 +69,16 @@ PLAIN_FULL = replace(
 CIFAR_RECIPE = Recipe("cifar10", {"silos": 30, "classes": 5}, rows=(500, 100), images=17_000)
 
 
+NOISE_FULL = replace(PLAIN_FULL, methods=FOLLOWED, epsilons=(1.0,))
+WRITERS = Recipe("femnist", {"most_images": 50})
+WRITERS_WORDS = "FEMNIST of LEAF: 294 writers, at most 50 images each, cnn_paper"
+
+
+def over_rounds(grid: Sequence[tuple[float, float]]) -> Full:
+    """PMTL followed over rounds, for noise and clip norms."""
+    return Full(NOISE_FULL, WRITERS, WRITERS_WORDS, client_budget(NOISE_FULL), noises(NOISE_FULL, grid))
+
+
 def mnist(masks: int) -> Full:
     """40 silos of 1500 images, as in the paper."""
     words = f"MNIST: 40 silos of 1500 images, 4 rotations, {masks} of 196 patches white, a CNN"
@@ -89,13 +101,9 @@ STUDIES: dict[str, Mapping[str, Full]] = {
         )
     },
     "plain": {
-        "pmtl/figure-1": Full(
-            PLAIN_FULL,
-            Recipe("femnist", {"most_images": 50}),
-            "FEMNIST of LEAF: 294 writers, at most 50 images each, cnn_paper",
-            client_budget(PLAIN_FULL),
-        )
+        "pmtl/figure-1": Full(PLAIN_FULL, WRITERS, WRITERS_WORDS, client_budget(PLAIN_FULL)),
     },
+    "noise": {"pmtl/figure-2b": over_rounds(ONE), "pmtl/figure-4": over_rounds(GRID)},
 }
 """By the name of the study: its items. FEMNIST's other items have a study of their own."""
 TINY = {
@@ -117,5 +125,7 @@ def tiny(full: Full) -> Full:
     small = full.setting.model if full.recipe.name == "school" else ModelChoice("softmax")
     setting = replace(full.setting, methods=kept, epsilons=full.setting.epsilons[-2:], model=small, rounds=2, seeds=2)
     setting = replace(setting, batch=10, cohort=None if setting.cohort is None else 3)
+    few = full.noises and dict([*full.noises.items()][:2])
     options = {**full.recipe.options, **TINY[full.recipe.name]}
-    return replace(full, setting=setting, recipe=replace(full.recipe, options=options, rows=(20, 5), images=None))
+    recipe = replace(full.recipe, options=options, rows=(20, 5), images=None)
+    return replace(full, setting=setting, recipe=recipe, noises=few)

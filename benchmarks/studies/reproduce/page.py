@@ -8,18 +8,11 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from benchmarks.studies.reproduce.files import of_record
 from benchmarks.studies.reproduce.records import PAPERS, Curves, Item, Measured, Printed, comparisons, verdict
 from kinfolk.report import dot_chart, line_chart
 
 MOST_COLUMNS = 9
-
-
-def of_record(record: dict[str, Any]) -> Measured:
-    """What a results file says was measured."""
-    curves = {name: [(p[0], p[1], p[2]) for p in points] for name, points in record["curves"].items()}
-    rest = {key: record[key] for key in ("data", "seeds", "budget", "stand_in", "note", "took", "machine")}
-    strengths = {name: [(p[0], p[1], bool(p[2])) for p in rows] for name, rows in record["strengths"].items()}
-    return Measured(curves=curves, strengths=strengths, **rest)
 
 
 def sentence(item: Item, measured: Measured | None) -> str:
@@ -194,9 +187,9 @@ best of a grid on test data, as in the papers. Grids go from 0, training alone, 
 best one at an end of a smaller grid, in a run from before that was so.
 
 A *full* run is the paper's setting, or as near as data allow; a *quick* one is small, so a verdict on it is about that
-small setting. `kinfolk reproduce --all --quick` takes {seconds:.0f} CPU seconds in all: a sum over items, some of whose
-programs were compiled before (the column `quick`; four items of pmtl share the run of figure-3b). On two cores that is
-under half an hour.
+small setting. `kinfolk reproduce --all --quick`, once through with nothing compiled before, took 6 minutes 20 seconds
+on two quiet cores, with a stand-in for CIFAR-10 (its images: about a minute more). The column `quick` has CPU seconds
+of each item, {seconds:.0f} in all; four items of pmtl share the run of figure-3b, some were run again later.
 Full runs of FEMNIST, MNIST and CIFAR-10 are for an accelerator, that of School for two CPU cores: [how](full-runs.md).
 """
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.studies.femnist import run as femnist_study
-from benchmarks.studies.reproduce.comparison import NO_PRIVACY, Comparison, Method, compare, over_rounds
+from benchmarks.studies.reproduce.comparison import NO_PRIVACY, Comparison, Method, Noises, compare, over_rounds
 from benchmarks.studies.reproduce.records import Curves, ElsewhereError, Measured, Printed, Size, Strengths, settled
 from benchmarks.studies.reproduce.scores import point
 from benchmarks.studies.reproduce.stand_ins import like_celeba, like_stackoverflow
@@ -146,23 +146,31 @@ def against_global(what: str, methods: dict[str, Method], size: Size) -> Measure
     return panel(what, methods, size)
 
 
+FOLLOWED = {PERSONAL: Method("mean_regularized", {**PRINTED, "strength": 10.0})}
+"""The method whose rounds are followed."""
+
+
 def trajectories(what: str, grid: Sequence[tuple[float, float]], size: Size) -> Measured:
     """Loss, accuracy and epsilon over rounds, for noise on the mean and clip norm; small runs take one clip norm."""
     base, words, stand_in = WORDS[what]
-    setting = sized(
-        replace(base, methods={PERSONAL: Method("mean_regularized", {**PRINTED, "strength": 10.0})}), size, stand_in
-    )
+    if size == "full" and not stand_in:
+        raise ElsewhereError("noise")
+    setting = sized(replace(base, methods=FOLLOWED), size, stand_in)
     setting = replace(setting, epsilons=(1.0,))
     if size != "full":
         grid = [pair for pair in grid if pair[1] == grid[-1][1]]
+    found = over_rounds(setting, noises(setting, grid))
+    return Measured(found, words, setting.seeds, client_budget(setting), stand_in)
+
+
+def noises(setting: Comparison, grid: Sequence[tuple[float, float]]) -> Noises:
+    """Noise multipliers and clip norms, by the noise on a cohort's mean as the paper names it."""
     assert setting.cohort is not None
-    made = {f"noise {s:g}, clip {c:g}": (s * setting.cohort / c, c) for s, c in grid}
-    budget = f"client level, delta {setting.delta:g}, {setting.rounds} rounds, {setting.cohort:g} expected in each"
-    return Measured(over_rounds(setting, made), words, setting.seeds, budget, stand_in)
+    return {f"noise {s:g}, clip {c:g}": (s * setting.cohort / c, c) for s, c in grid}
 
 
-GRID = [(sigma, clip) for clip in (0.2, 1.0) for sigma in (0.02, 0.1)]
-TEXT_GRID = [(sigma, clip) for clip in (0.1, 1.0) for sigma in (0.01, 0.1)]
+GRID = [(sigma, clip) for clip in (0.2, 0.5, 1.0) for sigma in (0.02, 0.05, 0.1)]
+TEXT_GRID = [(sigma, clip) for clip in (0.1, 0.5, 1.0) for sigma in (0.01, 0.05, 0.1)]
 ONE = [(0.05, 0.5)]
 """Noise on the mean of a cohort, as the paper names it, and clip norm."""
 

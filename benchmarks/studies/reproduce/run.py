@@ -22,7 +22,8 @@ from typing import Any
 import jax
 
 from benchmarks.studies.reproduce import cross_silo, model_protected, pmtl
-from benchmarks.studies.reproduce.page import index, of_record, page, picture, sentence
+from benchmarks.studies.reproduce.files import as_json, of_record
+from benchmarks.studies.reproduce.page import index, page, picture, sentence
 from benchmarks.studies.reproduce.records import PAPERS, ElsewhereError, Item, Size, verdict
 from kinfolk.training.pieces import Each, Result, each
 
@@ -67,7 +68,7 @@ def keep(record: dict[str, Any]) -> None:
         print(f"  kept what was measured before: {record['data']} is not the paper's data")
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record, indent=1) + "\n")
+    path.write_text(as_json(record))
 
 
 def write_pages(known: dict[str, Item]) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from kinfolk.engines.loop import Sweep
@@ -16,6 +19,22 @@ def scores(figure: Sweep, states: Any, outcome: str) -> np.ndarray:
     if outcome == "number":
         return np.asarray(figure.pooled(errors))
     return 1 - np.asarray(errors).mean(axis=2)
+
+
+def followed(figure: Sweep, seeds: int, ends: Sequence[int], outcome: str) -> dict[str, list[list[float]]]:
+    """Training loss and score of every seed after each of these rounds, for a figure of one point.
+
+    `figure`: not begun. `ends`: rising. `outcome`: of the data.
+    """
+    training = replace(figure, tests=figure.clients.blocks)
+    states, begin = figure.init(range(seeds)), 0
+    found: dict[str, list[list[float]]] = {"losses": [], "scores": []}
+    for end in ends:
+        states = jax.block_until_ready(figure.rounds(states, begin, end))
+        begin = end
+        found["losses"].append(np.asarray(training.errors(states)["loss"]).mean(axis=2)[0].tolist())
+        found["scores"].append(scores(figure, states, outcome)[0].tolist())
+    return found
 
 
 def point(x: float, values: np.ndarray) -> tuple[float, float, float]:
