@@ -30,7 +30,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     images = {"y": np.arange(rows) % 10, "client": np.zeros(rows, np.int32), "is_test": np.arange(rows) >= 100}
     np.savez(place / "mnist.npz", x=draw.integers(0, 256, (rows, 28, 28), np.uint8), **images)
     np.savez(place / "cifar10.npz", x=draw.integers(0, 256, (rows, 32, 32, 3), np.uint8), **images)
-    written = {"y": np.arange(900) % 62, "client": np.arange(900) // 100, "is_test": np.arange(900) % 5 == 0}
+    writer = np.repeat(np.arange(30), [20] * 20 + [50] * 10)  # unequal, as they are
+    written = {"y": np.arange(900) % 62, "client": writer, "is_test": np.arange(900) % 5 == 0}
     np.savez(place / "femnist.npz", x=draw.integers(0, 256, (900, 28, 28), np.uint8), **written)
     scores = {"y": draw.uniform(1, 70, rows).astype(np.float32), "client": np.arange(rows) % 5}
     np.savez(place / "school.npz", x=draw.normal(size=(rows, 28)).astype(np.float32), **scores)

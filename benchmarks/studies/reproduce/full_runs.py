@@ -57,7 +57,9 @@ def pack(study: str, folder: Path, *, small: bool = False) -> None:
         full.recipe.pack(folder)
         about = {"model": asdict(setting.model), "recipe": asdict(full.recipe), "level": setting.level}
         numbers = {key: getattr(setting, key) for key in ("batch", "weights", "rounds", "seeds")}
-        packed["items"][item] = about | numbers
+        packed["items"][item] = (
+            about | numbers | {"blocks": 1 if setting.cohort else 4}
+        )  # cohorts are gathered from one
         for cell, own in programs(full, folder):
             file = f"cell{len(packed['cells'])}.npz"
             job_file.save(own, folder / file)
@@ -138,7 +140,11 @@ def laid_out(about: dict[str, Any], folder: Path) -> tuple[str, Plan, Any, Any]:
     recipe = Recipe(**about["recipe"])
     data = [recipe.load(seed, folder) for seed in range(about["seeds"])]
     clients, tests, widths, steps = lay_out(
-        data, batch_size=about["batch"], epochs=1, by_size=about["weights"] == "size"
+        data,
+        batch_size=about["batch"],
+        epochs=1,
+        by_size=about["weights"] == "size",
+        most_blocks=about["blocks"],
     )
     choice = ModelChoice(about["model"]["name"], tuple(about["model"]["hidden"]))
     model = build_model(choice, data[0].shape, data[0].outcome, data[0].classes)

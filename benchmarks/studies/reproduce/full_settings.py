@@ -110,7 +110,7 @@ TINY = {
     "school": {},
     "rotated_mnist": {"silos": 4, "train_rows": 20, "test_rows": 5},
     "cifar10": {"silos": 4},
-    "femnist": {"writers": 6},
+    "femnist": {"writers": 30},
 }
 """Of each loader: few clients."""
 
@@ -127,5 +127,5 @@ def tiny(full: Full) -> Full:
     setting = replace(setting, batch=10, cohort=None if setting.cohort is None else 3)
     few = full.noises and dict([*full.noises.items()][:2])
     options = {**full.recipe.options, **TINY[full.recipe.name]}
-    recipe = replace(full.recipe, options=options, rows=(20, 5), images=None)
+    recipe = replace(full.recipe, options=options, rows=full.recipe.rows and (20, 5), images=None)
     return replace(full, setting=setting, recipe=recipe, noises=few)
