@@ -6,6 +6,7 @@ import json
 import math
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -27,7 +28,8 @@ from kinfolk.verify.covariance_mechanisms import WishartAsPublished
 
 PAIRS = [(name, level) for name, entry in REGISTRY.items() for level in entry.levels if level != "none"]
 LONG = ("few_releases", "few_releases_binary")
-"""Methods of which a run takes too long to be played so often: what their clients release is attacked on its own."""
+"""Methods of which a run takes too long to be played so often, but for the long tier: what their clients release is
+attacked on its own."""
 FAST = [pytest.param(*pair, marks=() if pair[0] == "mean_regularized" else pytest.mark.slow) for pair in PAIRS]
 FAMILY = 1 - 1e-4 / (2 * len(PAIRS))
 
@@ -176,6 +178,30 @@ def test_no_algorithm_leaks_more_than_it_claims(name: str, level: str, sampled: 
         assert found.lower_bound > 0.3 * found.claim
     else:
         assert found.lower_bound == 0
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("name", LONG)
+def test_no_run_with_parts_of_the_budget_leaks_more_than_it_claims(name: str) -> None:
+    problem = attack_problems.training_problem(REGISTRY[name].build(), "example", name=name)
+    found = attack(problem, runs=20_000, confidence=FAMILY, with_power=False)
+    assert not found.exceeded
+    assert found.lower_bound > 0.1 * found.claim  # one linear score of everything that many kinds of releases led to
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONG)
+def test_what_a_view_sees_of_a_message_has_the_noise_of_its_round(name: str) -> None:
+    """Both methods keep what they send: the two would tell the truth if they had the same noise of different size."""
+    game = attack_problems.set_up(REGISTRY[name].build(), attack_problems.level_for("example", 2.0, sampled=False))
+    assert game.rounds == REGISTRY[name].build().rounds  # type: ignore[attr-defined]
+    watched = jax.jit(partial(attack_problems.observe_run, game, "released_model"))
+    seen = np.asarray(watched(jax.random.key(0), jnp.float32(1), jnp.float32(1))).reshape(game.rounds, -1)
+    state = game.start(game.plan, attack_problems.ZeroOut(game.algorithm, jnp.float32(1)), jax.random.key(0))
+    public, kept = (sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (state.shared, state.personal[0]))
+    sent = seen.shape[1] - public - kept // game.plan.clients
+    np.testing.assert_allclose(seen[:, public : public + sent], seen[:, public + sent : public + 2 * sent], rtol=1e-5)
 
 
 PEOPLE = [name for name, level in PAIRS if level == "example" and name not in LONG]

@@ -172,6 +172,8 @@ class Player:
     problem: Problem
     seed: int
     _stages: Iterator[int] = field(default_factory=itertools.count)
+    _places: slice | np.ndarray = field(default_factory=lambda: slice(None), init=False)
+    """Of all that is seen, what is looked at."""
 
     def __post_init__(self) -> None:
         observe = self.problem.observe
@@ -181,19 +183,35 @@ class Player:
             return jax.vmap(observe, in_axes=(0, None, None))(jax.random.split(key, CHUNK), present, noise)
 
         self._chunk = chunk
+        if self.problem.rule is None:
+            seen = [next(self.chunks(present, CHUNK)) for present in (False, True)]
+            self._places = distinct(np.concatenate(seen))
 
     def chunks(self, present: bool, runs: int, noise: float = 1.0) -> Iterator[np.ndarray]:
         """What is seen in `runs` fresh runs, a chunk at a time."""
         key = jax.random.fold_in(jax.random.key(self.seed), next(self._stages))
         for begin in range(0, runs, CHUNK):
             seen = self._chunk(jax.random.fold_in(key, begin), jnp.float32(present), jnp.float32(noise))
-            yield np.asarray(seen, np.float64)[: runs - begin]
+            yield np.asarray(seen)[: runs - begin, self._places].astype(np.float64)
 
     def all(self, present: bool, runs: int, noise: float = 1.0) -> np.ndarray:
         return np.concatenate(list(self.chunks(present, runs, noise)))
 
     def scores(self, rule: Rule, present: bool, runs: int, noise: float = 1.0) -> np.ndarray:
         return np.concatenate([rule.scores(seen) for seen in self.chunks(present, runs, noise)])
+
+
+def distinct(seen: np.ndarray) -> np.ndarray:
+    """Places of what is seen that are not, in every run of a sample, the very same number as an earlier one.
+
+    What a method keeps is seen again in every round, and twice where it is sent.
+
+    >>> distinct(np.array([[1.0, 1.0, 2.0], [3.0, 3.0, 2.0]]))
+    array([0, 2])
+    """
+    columns = np.ascontiguousarray(seen.T)
+    first = {column.tobytes(): place for place, column in reversed(list(enumerate(columns)))}
+    return np.array(sorted(first.values()))
 
 
 def find_rule(play: Player, delta: float, runs: int, confidence: float, noise: float = 1.0) -> Rule:

@@ -1,8 +1,8 @@
 """What is attacked: tiny fixed problems for every algorithm of the registry at every private level, and mechanisms.
 
-A training problem has four clients, five weights and three rounds. The canary is an example, or a client, whose
-gradient is far beyond the clip and always points the same way; without it, its contribution is zero. Everything else
-is the real thing: the engine's rounds, the calibrated noise, the accounted claim.
+A training problem has four clients, five weights and three rounds, or as many as a method has. The canary is an
+example, or a client, whose gradient is far beyond the clip and always points the same way; without it, its contribution
+is zero. Everything else is the real thing: the engine's rounds, the calibrated noise, the accounted claim.
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ class Game:
     terms: Terms
     clients: Clients
     charges: tuple[Charge, ...]
+    rounds: int = ROUNDS
     start: Callable[[Plan, Algorithm, Array], State] = resident.start
     step: Callable[[Plan, Algorithm, Terms, Clients, State, Array], State] = resident.one_round
 
@@ -119,15 +120,16 @@ def set_up(algorithm: Algorithm, privacy: PrivacyLevel, *, batch_size: int | Non
     clients = trees.row(clients, 0)
     model = models.generalized_linear(FEATURES, outcome_of(algorithm))
     plan = Plan(model, level, widths, most_steps)
-    planned = noise_factors([algorithm], [range(ROUNDS)])
+    rounds = range(getattr(algorithm, "rounds", ROUNDS))
+    planned = noise_factors([algorithm], [rounds])
     who = Population(data.ids, data.train.sizes, batch_size, weights_count=FEATURES + 1, noise_factors=planned)
     nothing = {kind: np.zeros(CLIENTS, int) for kind in (*level.data_kinds, *level.inbox_kinds)}
     draft = terms_for(replace(privacy, epsilon=None, noise_multiplier=1.0), who, nothing)
-    counted = count_uses(plan, ZeroOut(algorithm, jnp.float32(1)), draft, clients, range(ROUNDS))
+    counted = count_uses(plan, ZeroOut(algorithm, jnp.float32(1)), draft, clients, rounds)
     terms = terms_for(privacy, who, {**nothing, **counted})
     charges = tuple(charge for kind, uses in counted.items() for charge in _charges(terms, level, kind, uses))
     terms = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), terms)
-    return Game(plan, algorithm, terms, clients, tuple(charge for charge in charges if charge[1]))
+    return Game(plan, algorithm, terms, clients, tuple(charge for charge in charges if charge[1]), len(rounds))
 
 
 def _charges(terms: Terms, level: str, kind: str, uses: np.ndarray) -> list[Charge]:
@@ -201,7 +203,7 @@ def observe_run(game: Game, view: str, key: Array, present: Array, noise: Array)
         new = game.step(plan, algorithm, terms, clients, state, number)
         return new, _seen(played, view, state, new, number)
 
-    _, seen = jax.lax.scan(step, game.start(plan, algorithm, key), jnp.arange(ROUNDS, dtype=jnp.int32))
+    _, seen = jax.lax.scan(step, game.start(plan, algorithm, key), jnp.arange(game.rounds, dtype=jnp.int32))
     return seen.ravel()
 
 
@@ -233,7 +235,8 @@ def _seen(game: Game, view: str, old: State, new: State, number: Array) -> Array
             parts.append(cohort.present[others].astype(jnp.float32))
     elif view == "released_model":
         everyone = jnp.ones(plan.clients, bool)
-        messages, _, _ = resident._all_clients(plan, game.algorithm, game.terms, game.clients, old, number, everyone)
+        terms = game.terms.at(number)
+        messages, _, _ = resident._all_clients(plan, game.algorithm, terms, game.clients, old, number, everyone)
         parts += [_flat(trees.row(messages, TARGET)), _flat(trees.row(new.personal[0], TARGET))]
     return jnp.concatenate(parts)
 
