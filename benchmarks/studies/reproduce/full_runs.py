@@ -27,7 +27,7 @@ import numpy as np
 
 from benchmarks.studies.reproduce.full_data import Recipe
 from benchmarks.studies.reproduce.records import Measured
-from benchmarks.studies.reproduce.scores import followed
+from benchmarks.studies.reproduce.scores import followed, machine
 from kinfolk.devices import usable
 from kinfolk.engines.layout import lay_out
 from kinfolk.engines.loop import Sweep
@@ -106,7 +106,7 @@ def still_open(packed: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[
 def answered(folder: Path) -> dict[str, Any]:
     """What was measured so far."""
     path = folder / "results.json"
-    return json.loads(path.read_text()) if path.exists() else {"device": jax.devices()[0].device_kind, "rows": []}
+    return json.loads(path.read_text()) if path.exists() else {"device": machine(), "rows": []}
 
 
 def work(folder: Path, seconds: float = math.inf) -> int:
@@ -164,9 +164,9 @@ def records(folder: Path) -> list[dict[str, Any]]:
         if made is None:
             continue
         run, compiling = (sum(row[key] for row in rows) for key in ("run_seconds", "compile_seconds"))
-        took = f"The full run on one {device}: {run:.0f} s of running, {compiling:.0f} s of compiling."
+        took = f"The full run on {device}: {run:.0f} s of running, {compiling:.0f} s of compiling."
         about = Measured(made.curves, full.words, full.setting.seeds, full.budget, strengths=made.strengths)
-        about = replace(about, took=took, machine=device)
+        about = replace(about, took=took, machine=device, note=full.note)
         found.append({"item": item, "size": "full", "seconds": round(run, 1), "device": device, **asdict(about)})
     return found
 

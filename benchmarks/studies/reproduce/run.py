@@ -19,12 +19,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from benchmarks.studies.reproduce import cross_silo, model_protected, pmtl
 from benchmarks.studies.reproduce.files import as_json, of_record
 from benchmarks.studies.reproduce.page import index, page, picture, sentence
 from benchmarks.studies.reproduce.records import PAPERS, ElsewhereError, Item, Size, verdict
+from benchmarks.studies.reproduce.scores import machine
 from kinfolk.training.pieces import Each, Result, each
 
 RESULTS = Path(__file__).parent / "results"
@@ -47,8 +46,7 @@ def measure(item: Item, size: Size) -> dict[str, Any]:
         warnings.simplefilter("ignore")
         measured = item.measure(size)
     about = {"item": item.name, "size": size, "seconds": round(time.process_time() - began, 1)}
-    device = jax.devices()[0].device_kind
-    return {**about, "device": "two CPU cores" if device == "cpu" else device, **asdict(measured)}
+    return {**about, "device": machine(), **asdict(measured)}
 
 
 def stored() -> dict[str, dict[str, Any]]:

@@ -37,6 +37,12 @@ def followed(figure: Sweep, seeds: int, ends: Sequence[int], outcome: str) -> di
     return found
 
 
+def machine() -> str:
+    """What computes here, in words."""
+    device = jax.devices()[0].device_kind
+    return "two CPU cores" if device == "cpu" else device
+
+
 def point(x: float, values: np.ndarray) -> tuple[float, float, float]:
     """Mean and standard error over seeds."""
     spread = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
