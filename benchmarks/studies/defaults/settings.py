@@ -26,6 +26,10 @@ TAUS = (0.05, 0.2, 0.6)
 """How far weights of made-up clients differ."""
 MIXED = (0.5, 1.0, 3.0, 8.0)
 """Epsilons of clients in settings whose budgets differ: in turns, by `budgets_of`."""
+DIFFER = f"{min(MIXED):g} to {max(MIXED):g}"
+"""What stands in place of one epsilon there."""
+Epsilon = float | str
+"""Everybody's, or `DIFFER`."""
 EVERYBODY = 3.0
 """Everybody's epsilon there, beside which all others are listed."""
 
@@ -53,6 +57,11 @@ def budgets_of(ids: Sequence[str]) -> dict[str, Budget]:
     order = np.random.default_rng([19, len(ids)]).permutation(sorted(ids))
     every = {str(name): MIXED[place % len(MIXED)] for place, name in enumerate(order)}
     return {name: Budget(epsilon) for name, epsilon in every.items() if epsilon != EVERYBODY}
+
+
+def in_words(epsilon: Epsilon) -> str:
+    """As it stands in tables."""
+    return epsilon if isinstance(epsilon, str) else f"{epsilon:g}"
 
 
 def _arrays(name: str) -> dict[str, np.ndarray]:
@@ -217,3 +226,5 @@ MIXED_CONFIRMATION = (
     Setting("mixed two classes with size, 20 x 40-160, 10", MadeUp(_unequal(40, 160, 20), 10, 2, True), made_up=True),
 )
 """What is reported of them. FEMNIST and TCGA had been seen with equal budgets; nothing here had been computed."""
+HALVES = {"design": (DESIGN, MIXED_DESIGN), "confirmation": (CONFIRMATION, MIXED_CONFIRMATION)}
+"""Settings with one epsilon for all clients, and with budgets that differ."""
