@@ -71,7 +71,7 @@ def ratios(path: Path) -> dict[str, list[float]]:
     plan = resident.Plan(model, Level(about["level"]), tuple(about["widths"]), tuple(about["most_steps"]))
     keys = jax.vmap(jax.random.key)(jnp.asarray(about["seeds"] * len(about["taus"]), jnp.uint32))
     found: dict[str, list[float]] = {way: [] for way in WAYS}
-    for piece, (algorithm, terms, _) in zip(about["pieces"], programs, strict=True):
+    for piece, (algorithm, terms, *_) in zip(about["pieces"], programs, strict=True):
         if not piece["names"][0].startswith("default"):
             continue
         states = resident.start_all(plan, algorithm, keys)

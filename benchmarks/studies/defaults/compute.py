@@ -38,12 +38,12 @@ def compute(path: Path, again: bool = False) -> None:
     plan = resident.Plan(model, Level(about["level"]), tuple(about["widths"]), tuple(about["most_steps"]))
     keys = jax.vmap(jax.random.key)(jnp.asarray(about["seeds"] * len(about["taus"]), jnp.uint32))
     done = []
-    for piece, (algorithm, terms, afterwards), kept in zip(about["pieces"], programs, before, strict=True):
+    for piece, (algorithm, terms, afterwards, weights), kept in zip(about["pieces"], programs, before, strict=True):
         if kept is not None and piece["names"][0].startswith("strength"):
             done.append(kept)
             continue
         began, cpu = time.time(), time.process_time()
-        states = resident.start_all(plan, algorithm, keys)
+        states, clients = resident.start_all(plan, algorithm, keys), replace(clients, weights=weights)
         states = resident.run_rounds(plan, algorithm, terms, clients, states, jnp.int32(0), jnp.int32(piece["rounds"]))
         if afterwards is not None:
             states = resident.personalise(plan, afterwards, algorithm, terms, clients, states)

@@ -14,7 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.studies.defaults.settings import CHOICE_SEEDS, CONFIRMATION, DESIGN, EPSILONS, ROUNDS, STRENGTHS
+from benchmarks.studies.defaults.settings import (
+    CHOICE_SEEDS,
+    DIFFER,
+    EPSILONS,
+    HALVES,
+    ROUNDS,
+    STRENGTHS,
+    Epsilon,
+    in_words,
+)
 
 TEXT = Path(__file__).with_name("page.md")
 """The words of the page, with the places where tables go in double braces."""
@@ -23,13 +32,13 @@ PAGE = Path(__file__).parents[3] / "docs" / "results" / "defaults.md"
 
 
 def cells(path: Path) -> list[dict[str, Any]]:
-    """All cells of one computed file: every epsilon and, for made-up data, every difference between clients."""
+    """All cells of one computed file: every epsilon, or budgets that differ, and differences of made-up clients."""
     about = json.loads(path.with_name(path.name.replace(".losses", "")).read_text())
     done, shape = json.loads(path.read_text()), (len(about["taus"]), len(about["seeds"]))
     level, design = about["level"], about["half"] == "design"
     chosen_on = slice(0, len(CHOICE_SEEDS))
     scored_on = chosen_on if design else slice(len(CHOICE_SEEDS), None)
-    losses: dict[float, dict[str, np.ndarray]] = {}
+    losses: dict[Epsilon, dict[str, np.ndarray]] = {}
     for piece, found in zip(about["pieces"], done, strict=True):
         for place, (epsilon, name) in enumerate(zip(piece["epsilons"], piece["names"], strict=True)):
             here = losses.setdefault(epsilon, {})
@@ -46,7 +55,7 @@ def cells(path: Path) -> list[dict[str, Any]]:
             others["a model of one's own"] = own
         elif "few_releases" in default:
             others["few releases"] = found[default]
-        constant = np.array(about["constants"][f"{epsilon:g}"]).reshape(shape)
+        constant = np.array(about["constants"][in_words(epsilon)]).reshape(shape)
         plain = {"local": f"strength {STRENGTHS[0]:g}, step x1, {ROUNDS[level][1]} rounds"}
         plain["fedavg"] = plain["local"].replace(f"{STRENGTHS[0]:g}", f"{STRENGTHS[-1]:g}")
         for place, tau in enumerate(about["taus"]):
@@ -76,9 +85,12 @@ def main() -> None:
 
 def write(results: list[dict[str, Any]], path: Path) -> None:
     """The page."""
-    halves = {half: [row for row in results if row["half"] == half] for half in ("design", "confirmation")}
     text = TEXT.read_text()
-    for half, rows in halves.items():
+    for half in HALVES:
+        every = [row for row in results if row["half"] == half]
+        rows, mixed = [[row for row in every if (row["epsilon"] == DIFFER) == differ] for differ in (False, True)]
+        for words, found in (("", _table), ("summary ", summary), ("missed ", missed)):
+            text = text.replace("{{" + f"{words}mixed {half}" + "}}", found(mixed) if mixed else "Not run.")
         for level in ("example", "client"):
             own = [row for row in rows if row["level"] == level]
             text = text.replace("{{" + f"{half} {level}" + "}}", _table(own) if own else "Not run.")
@@ -92,8 +104,9 @@ def still_open(results: list[dict[str, Any]]) -> str:
     """Which settings were planned and are not computed, so that nobody takes a part for the whole."""
     done = {(row["setting"], row["level"]) for row in results}
     parts = []
-    for half, settings in (("confirmation", CONFIRMATION), ("design", DESIGN)):
+    for half, (equal, mixed) in HALVES.items():
         for level in EPSILONS:
+            settings = equal + mixed if level == "example" else equal
             lacking = [one.name for one in settings if (one.name, level) not in done]
             parts += [f"{half}, {level} level: {'; '.join(lacking)}"] if lacking else []
     return f"**Not computed yet** ({'. '.join(parts)})." if parts else "All of it was computed."
@@ -132,9 +145,8 @@ def missed(rows: list[dict[str, Any]]) -> str:
         ]
         if wrong:
             differ = "" if row["tau"] is None else f", differing by {row['tau']:g}"
-            lines.append(
-                f"* {row['setting']}{differ}, {row['level']} level, epsilon {row['epsilon']:g}: {', '.join(wrong)}"
-            )
+            where = f"{row['setting']}{differ}, {row['level']} level, epsilon {in_words(row['epsilon'])}"
+            lines.append(f"* {where}: {', '.join(wrong)}")
     return "\n".join(lines) if lines else "None." if rows else "Not computed."
 
 
@@ -159,7 +171,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
             [
                 row["setting"],
                 "" if row["tau"] is None else f"{row['tau']:g}",
-                f"{row['epsilon']:g}",
+                in_words(row["epsilon"]),
                 row["what"],
                 f"{row['default']:.4g}",
                 f"{row['hindsight']:.4g} ({row['hindsight_is']})",

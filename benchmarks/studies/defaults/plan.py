@@ -23,18 +23,23 @@ import numpy as np
 
 from benchmarks.studies.defaults.settings import (
     CHOICE_SEEDS,
-    CONFIRMATION,
-    DESIGN,
     DESIGN_SEEDS,
+    DIFFER,
     EPSILONS,
+    EVERYBODY,
+    HALVES,
     ROUNDS,
     SCORE_SEEDS,
     STEPS,
     STRENGTHS,
     TAUS,
+    Epsilon,
     Setting,
+    budgets_of,
+    in_words,
 )
 from kinfolk import recommend, trees
+from kinfolk.accounting.budgets import budget_of
 from kinfolk.accounting.calibrate import Population, terms_for
 from kinfolk.algorithms.mean_regularized import MeanRegularized
 from kinfolk.algorithms.mean_regularized_auto import MeanRegularizedAuto
@@ -47,6 +52,7 @@ from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level
 from kinfolk.training import job_file
 from kinfolk.training.build import build_afterwards, build_algorithm, build_model
 from kinfolk.training.experiment import Experiment
+from kinfolk.training.prepare import precision_weights
 from kinfolk.training.recipes import MODELS, ModelChoice
 from kinfolk.types import Afterwards, Algorithm
 
@@ -58,14 +64,18 @@ class Piece:
     """Programs of one kind that run side by side: one per point."""
 
     algorithms: tuple[Algorithm, ...]
-    epsilons: tuple[float, ...]
+    epsilons: tuple[Epsilon, ...]
     names: tuple[str, ...]
     rounds: int
     afterwards: Afterwards | None = None
+    weights: str = "uniform"
+    """Of clients in a mean."""
 
 
-def level_of(name: str, epsilon: float) -> PrivacyLevel:
-    """The level with its default delta and clip."""
+def level_of(name: str, epsilon: Epsilon, ids: Sequence[str] = ()) -> PrivacyLevel:
+    """The level with its default delta and clip. `ids`: of clients, where budgets differ."""
+    if isinstance(epsilon, str):
+        return example_level(EVERYBODY, budgets=budgets_of(ids))
     return example_level(epsilon) if name == "example" else client_level(epsilon)
 
 
@@ -75,15 +85,22 @@ def usual_step(data: Federation) -> float:
     return min(0.5, 1 / (inputs if data.outcome == "number" else inputs / 4))
 
 
-def pieces_of(data: Federation, level: str) -> list[Piece]:
-    """The grid, what is recommended and, where they can be used, few releases or models of clients' own."""
-    found, epsilons = [], EPSILONS[level]
+def pieces_of(data: Federation, level: str, epsilons: tuple[Epsilon, ...]) -> list[Piece]:
+    """The grid, what is recommended and, where they can be used, few releases or models of clients' own.
+
+    Where budgets differ, the grid has strengths that go with a client's noise, too.
+    """
+    found: list[Piece] = []
+    mixed = DIFFER in epsilons
     for rounds in ROUNDS[level]:
-        points = list(itertools.product(epsilons, STEPS, STRENGTHS))
-        algorithms = [_of_grid(level, times * usual_step(data), strength) for _, times, strength in points]
-        names = [f"strength {strength:g}, step x{times:g}, {rounds} rounds" for _, times, strength in points]
+        points = list(itertools.product(epsilons, (False, True)[: 1 + mixed], STEPS, STRENGTHS))
+        algorithms = [_of_grid(level, times * usual_step(data), strength, own) for _, own, times, strength in points]
+        names = [
+            f"strength {strength:g}{' by noise' * own}, step x{times:g}, {rounds} rounds"
+            for _, own, times, strength in points
+        ]
         found.append(Piece(tuple(algorithms), tuple(point[0] for point in points), tuple(names), rounds))
-    chosen = [recommend(data, level_of(level, epsilon), seed=0) for epsilon in epsilons]
+    chosen = [recommend(data, level_of(level, epsilon, data.ids), seed=0) for epsilon in epsilons]
     for one, epsilon in zip(chosen, epsilons, strict=True):
         found.append(_recommended(one, level, epsilon, f"default: {_words(one)}"))
     if level == "client":
@@ -91,21 +108,22 @@ def pieces_of(data: Federation, level: str) -> list[Piece]:
         found.append(Piece((alone,), epsilons[:1], ("a model of one's own",), 1, SelfSelect(rule="alone")))
     elif data.outcome == "number" and any(one.phases[0].method != "few_releases" for one in chosen):
         for epsilon in epsilons:
-            few = recommend(data, level_of(level, epsilon), seed=0, method="few_releases")
+            few = recommend(data, level_of(level, epsilon, data.ids), seed=0, method="few_releases")
             found.append(_recommended(few, level, epsilon, "few releases"))
     return found
 
 
-def _of_grid(level: str, step: float, strength: float) -> Algorithm:
+def _of_grid(level: str, step: float, strength: float, own: bool) -> Algorithm:
     if level == "client":
         return MeanRegularized(strength, step)
-    return MeanRegularizedAuto(step, start=strength, learning=0.0, scaling=0.0)
+    return MeanRegularizedAuto(step, start=strength, learning=0.0, scaling=float(own))
 
 
-def _recommended(experiment: Experiment, level: str, epsilon: float, name: str) -> Piece:
+def _recommended(experiment: Experiment, level: str, epsilon: Epsilon, name: str) -> Piece:
     (phase,) = experiment.phases
     algorithm = build_algorithm(phase, level)
-    return Piece((algorithm,), (epsilon,), (name,), phase.rounds, build_afterwards(experiment))
+    weights = experiment.training.weights
+    return Piece((algorithm,), (epsilon,), (name,), phase.rounds, build_afterwards(experiment), weights)
 
 
 def _words(experiment: Experiment) -> str:
@@ -113,7 +131,8 @@ def _words(experiment: Experiment) -> str:
     after = f" + {experiment.afterwards.method}" if experiment.afterwards else ""
     strength = f" {phase.options['strength']}" if "strength" in phase.options else ""
     step = f", step {phase.options['step_size']:g}" if "step_size" in phase.options else ""
-    return f"{phase.method}{strength}, {phase.rounds} rounds{step}{after}"
+    weights = f", by {experiment.training.weights}" if experiment.training.weights != "uniform" else ""
+    return f"{phase.method}{strength}, {phase.rounds} rounds{step}{weights}{after}"
 
 
 def terms_of(piece: Piece, level: str, data: Federation, weights: int) -> Any:
@@ -125,7 +144,7 @@ def terms_of(piece: Piece, level: str, data: Federation, weights: int) -> Any:
     who = Population(data.ids, data.train.sizes, BATCH[level], weights, noise_factors=factors)
     calibrated = {}
     for epsilon in dict.fromkeys(piece.epsilons):
-        privacy = level_of(level, epsilon)
+        privacy = level_of(level, epsilon, data.ids)
         parties = clients if level == "example" else 1
         uses = {kind: np.full((rounds, parties), int(kind == made)) for kind in privacy.level.kinds}
         calibrated[epsilon] = terms_for(privacy, who, uses)
@@ -141,6 +160,7 @@ def of_constants(data: Federation, level: PrivacyLevel, seed: int) -> float:
     """The loss of a constant: the better of a client's own and everybody's, at the whole budget.
 
     At client level a client's own is free. Numbers: the mean of targets within -1 and 1. Classes: smoothed counts.
+    Where budgets differ, everybody's is also weighted by how little noise there is, and the best of three taken.
     """
     generator, sizes = np.random.default_rng([seed, 5]), data.train.sizes.astype(float)
     numbers, classes, by_example = data.outcome == "number", max(2, data.classes), level.level.clients_pay
@@ -148,13 +168,18 @@ def of_constants(data: Federation, level: PrivacyLevel, seed: int) -> float:
     counted = [np.clip(y, -1, 1).sum()[None] if numbers else np.bincount(y, minlength=classes) for y in rows]
     sums = np.stack(counted).astype(float)
     units = sizes if by_example else np.array([len(sizes)])
-    noise = np.sqrt(2 * np.log(1.25 / np.minimum(1e-5, units**-1.1))) / float(level.epsilon or 1.0)
+    parties = zip(level.level.parties(data.ids), units.tolist(), strict=True)
+    epsilons = np.array([budget_of(level, name, n)[0] for name, n in parties], float)
+    noise = np.sqrt(2 * np.log(1.25 / np.minimum(1e-5, units**-1.1))) / epsilons
     own = sums + (noise[:, None] * generator.normal(size=sums.shape) if by_example else 0)
     common = (own / sizes[:, None]).mean(axis=0)
     common = common + (0 if by_example else noise[0] / len(sizes)) * generator.normal(size=common.shape)
-    losses = np.zeros((2, len(rows)))
+    found = [common]
+    if level.budgets:
+        found.append(np.average(own / sizes[:, None], axis=0, weights=np.square(sizes / noise)))
+    losses = np.zeros((1 + len(found), len(rows)))
     for k, (y, n) in enumerate(zip(data.test.y, data.test.sizes, strict=True)):
-        for place, share in enumerate((own[k] / sizes[k], common)):
+        for place, share in enumerate((own[k] / sizes[k], *found)):
             if numbers:
                 losses[place, k] = np.square(y[:n] - share[0]).mean() / 2 if n else np.nan
             else:
@@ -172,19 +197,23 @@ def write(setting: Setting, level: str, half: str, folder: Path) -> None:
     built = build_model(ModelChoice(model), first.shape, first.outcome, first.classes)
     weights = trees.size(jax.eval_shape(built.init, jax.random.key(0)))
     clients, tests, widths, most = lay_out(data, batch_size=BATCH[level], epochs=1, most_blocks=2)
-    pieces = pieces_of(first, level)
-    programs = tuple(
-        (stacked(piece.algorithms), terms_of(piece, level, first, weights), piece.afterwards) for piece in pieces
-    )
+    epsilons = (DIFFER,) if setting in HALVES[half][1] else EPSILONS[level]
+    pieces = pieces_of(first, level, epsilons)
+    programs = []
+    for piece in pieces:
+        terms, own = terms_of(piece, level, first, weights), clients.weights
+        if piece.weights == "precision":
+            own = np.tile(precision_weights(trees.row(terms, 0), first.train.sizes, clients), (len(data), 1))
+        programs.append((stacked(piece.algorithms), terms, piece.afterwards, own))
     name = f"{setting.name.split(',')[0].replace(' ', '-')}-{len(first.ids)}-{level}"
-    job_file.save((clients, tests, programs), folder / f"{name}.npz")
+    job_file.save((clients, tests, tuple(programs)), folder / f"{name}.npz")
     about = {"setting": setting.name, "made_up": setting.made_up, "level": level, "half": half, "model": model}
     about |= {"shape": list(first.shape), "outcome": first.outcome, "classes": first.classes}
     about |= {"widths": widths, "most_steps": most, "seeds": seeds, "taus": taus}
     about["pieces"] = [{"rounds": p.rounds, "epsilons": p.epsilons, "names": p.names} for p in pieces]
     about["constants"] = {
-        f"{epsilon:g}": [of_constants(one, level_of(level, epsilon), k) for k, one in enumerate(data)]
-        for epsilon in EPSILONS[level]
+        in_words(epsilon): [of_constants(one, level_of(level, epsilon, one.ids), k) for k, one in enumerate(data)]
+        for epsilon in epsilons
     }
     (folder / f"{name}.json").write_text(json.dumps(about))
     print(name, len(data), "federations", flush=True)
@@ -201,7 +230,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     given.folder.mkdir(parents=True, exist_ok=True)
     for level in given.level or EPSILONS:
-        for setting in DESIGN if given.half == "design" else CONFIRMATION:
+        equal, mixed = HALVES[given.half]
+        for setting in equal + mixed if level == "example" else equal:
             if given.only is None or any(setting.name.startswith(name) for name in given.only):
                 write(setting, level, given.half, given.folder)
 

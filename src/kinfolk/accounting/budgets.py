@@ -9,13 +9,13 @@ import numpy as np
 
 from kinfolk.accounting import composition
 from kinfolk.accounting.composition import BudgetError
-from kinfolk.privacy.levels import Budget, PrivacyLevel
+from kinfolk.privacy.levels import PrivacyLevel
 
 
 def budget_of(level: PrivacyLevel, name: str, size: int) -> tuple[float | None, float]:
     """A party's epsilon (none when the noise is given instead) and delta."""
-    own = level.budgets.get(name, Budget(level.epsilon, level.delta) if level.epsilon else None)
-    given = level.delta if own is None or own.delta is None else own.delta
+    own = level.budget(name)
+    given = own.delta if own else level.delta
     delta = composition.default_delta(int(size)) if given is None else given
     return (own.epsilon if own else None), delta
 

@@ -245,6 +245,16 @@ class PrivacyLevel:
         if self.noise != "gaussian" or self.noise_bands > 1:
             raise ValueError(f"aggregator={self.aggregator!r} goes with independent Gaussian noise: leave the rest out")
 
+    def budget(self, client: str) -> Budget | None:
+        """A client's budget, its own or everybody's; None where the noise is given instead.
+
+        `client`: its name.
+        """
+        own = self.budgets.get(client)
+        if own is None:
+            return Budget(self.epsilon, self.delta) if self.epsilon else None
+        return own if own.delta is not None else replace(own, delta=self.delta)
+
     def shares(self, clients: int) -> NoiseShares | None:
         """Among whom the noise is shared; None where it is not.
 

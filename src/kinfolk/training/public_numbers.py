@@ -45,6 +45,12 @@ FLATNESS = 0.4
 """Curvature along the features that matter, in units of that of the loss in the model's output."""
 LARGEST_START = 20.0
 """The strength from which learning begins is at most this."""
+Epsilon = float | Sequence[float]
+"""Everybody's, or every client's own."""
+Delta = float | Sequence[float | None] | None
+"""Likewise; None: min(1e-5, n^-1.1)."""
+DIFFER = 2.0
+"""From this largest over least epsilon on, a mean of clients that take gradient steps goes by their precision."""
 
 
 @dataclass(frozen=True)
@@ -95,22 +101,33 @@ def settings(level: str, step_size: float, sizes: Sequence[int]) -> Settings:
     return Settings(20 if level == "client" else 60, step_size, 32)
 
 
-def few_releases(privacy: PrivacyLevel, sizes: Sequence[int], features: int, outcome: str = "number") -> Method | None:
+def budgets_of(privacy: PrivacyLevel, ids: Sequence[str]) -> tuple[Epsilon | None, Delta]:
+    """Epsilon and delta: everybody's, or every client's where some have budgets of their own. `ids`: their names."""
+    found = [privacy.budget(name) for name in ids] if privacy.budgets else []
+    own = [one for one in found if one is not None]
+    if privacy.epsilon is None or not own:
+        return privacy.epsilon, privacy.delta
+    return [one.epsilon for one in own], [one.delta for one in own]
+
+
+def few_releases(
+    privacy: PrivacyLevel, sizes: Sequence[int], features: int, outcome: str = "number", ids: Sequence[str] = ()
+) -> Method | None:
     """Few releases for linear and logistic regression, where public numbers say that they suit; None elsewhere."""
-    clients, epsilon = len(sizes), privacy.epsilon
+    clients, (epsilon, delta) = len(sizes), budgets_of(privacy, ids)
     if privacy.level != "example" or epsilon is None or privacy.noise_bands > 1:
         return None
     if outcome == "binary":
-        return _few_releases_binary(sizes, features, epsilon, privacy.delta)
+        return _few_releases_binary(sizes, features, epsilon, delta)
     if outcome != "number":
         return None
     suited = features < min(MOST_FEATURES + 1, float(np.median(sizes))) and max(sizes) <= LARGEST_FULL_BATCH
     if clients < FEWEST_CLIENTS or not suited:
         return None
-    signal = signal_of(sizes, (features + 1) ** 2, epsilon, privacy.delta)
+    signal = signal_of(sizes, (features + 1) ** 2, _of_their_mean(epsilon), delta)
     if signal < LEAST_SIGNAL:
         return None
-    theory = automatic("example", sizes, features, epsilon, privacy.delta)
+    theory = automatic("example", sizes, features, epsilon, delta)
     return Method(
         FEW,
         theory.strength,
@@ -120,7 +137,7 @@ def few_releases(privacy: PrivacyLevel, sizes: Sequence[int], features: int, out
     )
 
 
-def _few_releases_binary(sizes: Sequence[int], features: int, epsilon: float, delta: float | None) -> Method | None:
+def _few_releases_binary(sizes: Sequence[int], features: int, epsilon: Epsilon, delta: Delta) -> Method | None:
     signal = signal_of(sizes, features + 1, epsilon, delta)
     suited = features <= MOST_BINARY and max(sizes) <= LARGEST_FULL_BATCH
     if len(sizes) < FEWEST_BINARY or not suited or signal < LEAST_SIGNAL_BINARY:
@@ -135,7 +152,7 @@ def _few_releases_binary(sizes: Sequence[int], features: int, epsilon: float, de
     )
 
 
-def signal_of(sizes: Sequence[int], weights: int, epsilon: float, delta: float | None = None) -> float:
+def signal_of(sizes: Sequence[int], weights: int, epsilon: Epsilon, delta: Delta = None) -> float:
     """How far a gradient of all clients together stands out of its noise, from public numbers.
 
     The mean of `n_k / noise_k`, times the root of the number of clients, over the root of the number of weights.
@@ -153,7 +170,7 @@ def curvature_of(outcome: str, classes: int) -> float:
 
 
 def descent(
-    outcome: str, classes: int, sizes: Sequence[int], features: int, epsilon: float, delta: float | None = None
+    outcome: str, classes: int, sizes: Sequence[int], features: int, epsilon: Epsilon, delta: Delta = None
 ) -> Settings:
     """Rounds and steps of gradient descent at example level whose models are averaged over rounds.
 
@@ -170,15 +187,29 @@ def descent(
     return Settings(rounds, float(f"{step:.2g}"), None if max(sizes) <= LARGEST_FULL_BATCH else 2048)
 
 
-def _noise(units: np.ndarray | int, epsilon: float, delta: float | None) -> np.ndarray:
+def _noise(units: np.ndarray | int, epsilon: Epsilon, delta: Delta) -> np.ndarray:
     """The variance of noise on a sum of contributions of length 1 that is released once, roughly."""
-    deltas = np.minimum(1e-5, np.asarray(units, float) ** -1.1) if delta is None else np.asarray(delta)
-    return 2 * np.log(1.25 / deltas) / epsilon**2
+    given, usual = np.asarray(delta, float), np.minimum(1e-5, np.asarray(units, float) ** -1.1)
+    return 2 * np.log(1.25 / np.where(np.isnan(given), usual, given)) / np.square(np.asarray(epsilon, float))
 
 
-def automatic(
-    level: str, sizes: Sequence[int], features: int, epsilon: float | None, delta: float | None = None
-) -> Method:
+def _of_their_mean(epsilon: Epsilon) -> float:
+    """The one epsilon with which the plain mean of all clients would have as much noise as it has with theirs."""
+    return float(1 / np.sqrt(np.mean(1 / np.square(np.asarray(epsilon, float)))))
+
+
+def differ(epsilon: Epsilon) -> bool:
+    """Whether budgets differ so much that a mean of clients should go by their precision."""
+    return float(np.max(epsilon)) >= DIFFER * float(np.min(epsilon))
+
+
+def _in_words(epsilon: Epsilon) -> str:
+    """One number, or the least and the largest."""
+    least, most = float(np.min(epsilon)), float(np.max(epsilon))
+    return f"epsilon {least:g}" if least == most else f"epsilon {least:g} to {most:g}"
+
+
+def automatic(level: str, sizes: Sequence[int], features: int, epsilon: Epsilon | None, delta: Delta = None) -> Method:
     """The method that theory predicts to be best, from public numbers alone.
 
     Estimating one weight of client k from its n_k examples has variance v_k: 1/n_k from sampling and, at example level,
@@ -197,7 +228,7 @@ def automatic(
     spread = SPREAD**2 + (features * float(np.max(noise)) / clients**2 if level == "client" else 0)
     gain = float(np.median((1 - 1 / clients) * variance / (variance + spread)))
     strength = float(np.median(variance) / spread)
-    budget = f"epsilon {epsilon:g}" if level != "none" and epsilon else "no noise"
+    budget = _in_words(epsilon) if level != "none" and epsilon else "no noise"
     basis = (
         f"with {clients} clients of {np.median(n):.0f} rows (median), {features} features and {budget}, theory expects "
         f"sharing to remove {math.floor(100 * gain)} % of a typical client's error"

@@ -149,6 +149,8 @@ class Numbers:
     sparse: bool = False
     inputs: float = field(default=1.0)
     """The squared length that an example is expected to have."""
+    ids: tuple[str, ...] = ()
+    """Names of clients, by which some have budgets of their own."""
 
     @property
     def weights(self) -> int:
@@ -161,7 +163,9 @@ def numbers_of(federation: Federation) -> Numbers:
     sparse = getattr(federation.train, "features", None) is not None
     sizes = tuple(map(int, federation.train.sizes.tolist()))
     features = math.prod(federation.shape)
-    return Numbers(federation.outcome, federation.classes, sizes, features, sparse, _inputs(federation))
+    return Numbers(
+        federation.outcome, federation.classes, sizes, features, sparse, _inputs(federation), tuple(federation.ids)
+    )
 
 
 def for_federation(federation: Federation, privacy: PrivacyLevel, given: Given) -> Recipe:
@@ -175,12 +179,13 @@ def for_numbers(public: Numbers, privacy: PrivacyLevel, given: Given) -> Recipe:
     model = ModelChoice("mlp", given.hidden) if given.hidden else ModelChoice(sparse + MODELS[public.outcome])
     step = public_numbers.step_size_of(public.outcome, public.inputs, public.classes)
     usual = public_numbers.settings(privacy.level, step, public.sizes)
-    theory = public_numbers.automatic(privacy.level, public.sizes, public.features, privacy.epsilon, privacy.delta)
+    budgets = public_numbers.budgets_of(privacy, public.ids)
+    theory = public_numbers.automatic(privacy.level, public.sizes, public.features, *budgets)
     method = given.method or _asked_for(given)
     linear = not given.hidden and not public.sparse and public.outcome in STUDIED
     by_steps = given.rounds is not None or given.step_size is not None or bool(given.batch_size)
     if method is None and linear and not by_steps:
-        found = public_numbers.few_releases(privacy, public.sizes, public.features, public.outcome)
+        found = public_numbers.few_releases(privacy, public.sizes, public.features, public.outcome, public.ids)
         if found is not None:
             return Recipe(model, *_work(found.method, given, usual), f"method={found.method} was picked: {found.why}")
         if privacy.level == "client" and public.features < MOST_SELECTED:
@@ -198,20 +203,21 @@ def for_numbers(public: Numbers, privacy: PrivacyLevel, given: Given) -> Recipe:
 
 def _learned(model: ModelChoice, public: Numbers, privacy: PrivacyLevel, given: Given, theory: Method) -> Recipe:
     """Gradient descent at example level with a strength that is learned for free, and as long as noise allows."""
-    epsilon = privacy.epsilon
+    epsilon, delta = public_numbers.budgets_of(privacy, public.ids)
     assert epsilon is not None
     bend = public_numbers.FLATNESS * public_numbers.curvature_of(public.outcome, public.classes)
-    usual = public_numbers.descent(
-        public.outcome, public.classes, public.sizes, public.features, epsilon, privacy.delta
-    )
+    usual = public_numbers.descent(public.outcome, public.classes, public.sizes, public.features, epsilon, delta)
     training, phase = _work(given.method or "mean_regularized", replace(given, strength="auto"), usual)
+    by_precision = public_numbers.differ(epsilon) and privacy.noise_bands == 1
+    training = replace(training, weights="precision") if by_precision else training
     start = float(f"{min(theory.strength / bend, public_numbers.LARGEST_START):.2g}")
     phase = replace(phase, options={**phase.options, "start": start, "curvature": float(f"{bend:.2g}")})
     if given.method is not None:
         return Recipe(model, training, phase)
+    mean = "a mean in which less noise counts for more" if by_precision else "their mean"
     why = (
         f"method=mean_regularized with strength auto was picked: {theory.basis or theory.why}; models of their own are "
-        f"pulled to their mean by as much as training itself shows to be right, which costs nothing; {phase.rounds} "
+        f"pulled to {mean} by as much as training itself shows to be right, which costs nothing; {phase.rounds} "
         f"rounds with steps of {phase.options['step_size']:g}, whose average is kept, as the noise allows"
     )
     return Recipe(model, training, phase, why)
