@@ -47,7 +47,9 @@ SIZES = {
     2: ((6, 60, 8), (12, 30, 8), (24, 30, 12)),
 }
 """Clients, rows of each and features, of regressions and of two classes."""
-BUDGETS: tuple[Epsilon, ...] = (DIFFER, 1.0, 3.0)
+BUDGETS: tuple[Epsilon, ...] = (DIFFER, 1.0, 2.0, 3.0)
+WIDTHS = (1.0, 3.0)
+"""Times the declared range of numbers; as it is, it is about ten times their standard deviation."""
 
 
 def chosen(data: Federation, epsilon: Epsilon, **given: Any) -> Any:
@@ -86,21 +88,29 @@ def lengths(setting: Setting) -> None:
             print(f"  {words}, {name}: {_several(ratios)}", flush=True)
 
 
-def few(classes: int, clients: int, rows: int, features: int) -> None:
+def few(classes: int, clients: int, rows: int, features: int, width: float = 1.0) -> None:
     """Prints few releases over gradient descent, for budgets that differ and for equal ones."""
     made, method = MadeUp((rows,) * clients, features, classes), FEW_BINARY if classes else FEW
-    data = [made(seed, tau) for tau in TAUS for seed in DESIGN_SEEDS]
+    data = [in_range(made(seed, tau), width) for tau in TAUS for seed in DESIGN_SEEDS]
     phase = chosen(data[0], 3.0, method=method)
     names = tuple(map(in_words, BUDGETS))
     algorithms = (build_algorithm(phase, "example"),) * len(BUDGETS)
     losses = trained(data, Piece(algorithms, BUDGETS, names, phase.rounds))
-    print(f"{data[0].outcome}, {clients} x {rows}, {features} features", flush=True)
+    print(f"{data[0].outcome}, {clients} x {rows}, {features} features, range x{width:g}", flush=True)
     for place, epsilon in enumerate(BUDGETS):
         phase = chosen(data[0], epsilon, strength="auto")
         piece = Piece((build_algorithm(phase, "example"),), (epsilon,), (names[place],), phase.rounds)
         (descent,) = trained(data, piece, epsilon == DIFFER)
         picked = chosen(data[0], epsilon).method == method
         print(f"  epsilon {names[place]}, {'picked' if picked else 'not picked'}: {_several(losses[place] / descent)}")
+
+
+def in_range(data: Federation, width: float) -> Federation:
+    """The same numbers, in units in which the declared range is so many times as wide."""
+    if width == 1:
+        return data
+    train, test = (replace(part, y=part.y / width) for part in (data.train, data.test))
+    return replace(data, train=train, test=test)
 
 
 def _several(ratios: np.ndarray) -> str:
@@ -117,7 +127,8 @@ def main() -> None:
     if given.few:
         for classes, sizes in SIZES.items():
             for size in sizes:
-                few(classes, *size)
+                for width in WIDTHS[: 1 if classes else None]:
+                    few(classes, *size, width=width)
         return
     for setting in MIXED_DESIGN:
         if given.only is None or any(name in setting.name for name in given.only):
