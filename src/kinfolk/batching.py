@@ -22,6 +22,7 @@ from jax import Array
 from kinfolk import trees
 from kinfolk.devices import over_devices
 from kinfolk.models import Conv, Dense
+from kinfolk.products import convolved, fewer_values, product
 from kinfolk.types import Model, Params, Tree, Value
 from kinfolk.units import Several, over_rows
 
@@ -150,29 +151,12 @@ def losses(model: Model, params: Params, x: Tree, y: Array) -> Array:
         return jax.vmap(lambda x, y: over_rows(model.loss)(params, x, y))(x, y)
     for layer, own in zip(model.layers, params, strict=True):
         if isinstance(layer, Dense) and x.ndim == 2 and in_turns(own):
-            x = _product(x, own["weights"]) + own["bias"][None]
+            x = product(x, own["weights"]) + own["bias"][None]
+        elif isinstance(layer, Conv) and fewer_values(layer) and in_turns(own):
+            x = convolved(layer, own, x)
         else:
             x = jax.vmap(partial(layer.apply, own))(x)
     return jax.vmap(model.output_loss)(x, y)
-
-
-@jax.custom_vjp
-def _product(x: Array, weights: Array) -> Array:
-    """A batch of examples times large weights. On a CPU the gradient of these is quicker from a transposed copy of the
-    examples: XLA knows a fast product for matrices that lie as they are multiplied, and no other."""
-    return x @ weights
-
-
-def _product_forward(x: Array, weights: Array) -> tuple[Array, tuple[Array, Array]]:
-    return x @ weights, (x, weights)
-
-
-def _product_backward(saved: tuple[Array, Array], outputs: Array) -> tuple[Array, Array]:
-    x, weights = saved
-    return outputs @ weights.T, jax.lax.optimization_barrier(x.T) @ outputs
-
-
-_product.defvjp(_product_forward, _product_backward)
 
 
 def takes_turns(model: Model) -> bool:
@@ -282,10 +266,10 @@ def at_places(
             found, kept = carry
             one = lambda kept, fixed: vectors(function(*shaped((kept, fixed), own)))  # noqa: E731
             some = rows_at((kept, fixed), slots)
-            if turn.size == 1:
-                more, new = jax.tree.map(lambda leaf: leaf[None], one(*trees.row(some, 0)))
-            else:
-                more, new = jax.vmap(one)(*some)
+            if turn.size == 1:  # and somebody sits there
+                more, new = one(*trees.row(some, 0))
+                return _put_one(found, rows[0], more), _put_one(kept, slots[0], new)
+            more, new = jax.vmap(one)(*some)
             return _put(found, rows, more), _put(kept, slots, new)
 
         need = jnp.where(here, rows_at(least, places), -1).max()
@@ -300,7 +284,13 @@ def at_places(
 
 
 def _put(tree: Tree, slots: Array, new: Tree) -> Tree:
+    """The tree with new rows in some places; those for a place beyond the last are dropped."""
     return jax.tree.map(lambda old, rows: old.at[slots].set(rows, mode="drop"), tree, new)
+
+
+def _put_one(tree: Tree, slot: Array, new: Tree) -> Tree:
+    """The tree with one new row, in a place that is there: written without looking at the old one."""
+    return jax.tree.map(lambda old, row: jax.lax.dynamic_update_index_in_dim(old, row, slot, 0), tree, new)
 
 
 def _at_a_time(model: Model) -> int:

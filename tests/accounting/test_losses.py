@@ -31,6 +31,9 @@ CASES: list[tuple[Paid, float]] = [
     (((gaussian(1.2, 0.5), 3), (gaussian(2.0), 4)), 1e-6),
     (((gaussian(1.0, 0.1), 402), (Cost("choice", 20.0), 20)), 1e-5),
     (((Cost("choice", 10.0), 20), (Cost("choice", 3.0), 2)), 1e-5),
+    (((gaussian(5.0, 0.2), 400), (Cost("laplace", 1.0), 1)), 1e-5),
+    (((Cost("laplace", 20.0, relation="replace_one"), 30), (replace(Cost("laplace", 3.0), group=2), 1)), 1e-3),
+    (((Cost("choice", 10.0), 20), (Cost("laplace", 0.3), 1)), 1e-5),
     (((gaussian(0.06, 0.13), 1),), 1e-5),
     (((gaussian(1.0, 1e-5), 10_000),), 1e-6),
     (((gaussian(0.3, 1e-4), 1),), 1e-3),
@@ -61,7 +64,8 @@ def test_a_delta_that_rounding_could_use_up_has_no_epsilon() -> None:
 
 
 def test_what_has_no_law_here_is_left_to_dp_accounting() -> None:
-    assert not losses.known(Cost("laplace", 1.0))
+    assert not losses.known(Cost("laplace", 0.01))
+    assert not losses.known(Cost("laplace", 1.0, rate=0.5))
     assert not losses.known(replace(gaussian(1.0, 0.1), group=3))
     assert not losses.known(gaussian(0.01, 0.5))
     assert losses.known(replace(gaussian(1.0), group=3))

@@ -138,14 +138,15 @@ def test_a_release_is_charged_to_the_data_sets_ledger_and_cannot_be_repeated(tmp
     first = loop.run(experiment(seed=None), tmp_path)
     assert first.statement()["simulated"] is False
     spent = first.statement()["epsilon"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prepare, "count_uses", None)  # refused before anything is counted, calibrated or compiled
-        with pytest.raises(LedgerError, match=r"has spent .* beyond its budget of 4"):
-            loop.run(experiment(seed=None), tmp_path)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(account, "require_left", lambda *_: None)
-        with pytest.raises(LedgerError, match=r"would reach [4-9].*, beyond its budget of 4"):  # as the whole way does
-            loop.run(experiment(seed=None), tmp_path)
+    for asked in (experiment(seed=None), experiment(seed=None, evaluate=1.0)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(prepare, "count_uses", None)  # refused before anything is counted, calibrated or compiled
+            with pytest.raises(LedgerError, match=r"has spent .* beyond its budget of 4"):
+                loop.run(asked, tmp_path)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(account, "require_left", lambda *_: None)
+            with pytest.raises(LedgerError, match=r"would reach \d.*, beyond its budget of 4"):  # as the whole way
+                loop.run(asked, tmp_path)
     assert first.statement()["epsilon"] == spent
     assert len(list(tmp_path.glob("run-*"))) == 1, "what was refused leaves nothing behind"
     again = loop.run(experiment(seed=None), tmp_path, ledger=tmp_path / "other.jsonl")

@@ -144,6 +144,10 @@ def test_a_release_has_exact_noise_and_keeps_its_promise(tmp_path: Path) -> None
     nothing_else_is_public(run)
     with Ledger(ledger) as again:
         assert sum(line.kind == EVALUATION for line in again.lines) == 3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kinfolk.training.prepare.count_uses", None)  # refused before anything is counted or calibrated
+        with pytest.raises(LedgerError, match=r"has spent 2\.\d+ .* a release of epsilon=2 would reach beyond"):
+            loop.run(experiment(EXAMPLE, seed=None, evaluate=1.0), tmp_path / "runs", data=wards(), ledger=ledger)
 
 
 @pytest.mark.slow

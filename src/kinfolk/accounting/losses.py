@@ -49,6 +49,8 @@ def known(cost: Cost) -> bool:
     cost = pairs.plain(cost)
     if cost.mechanism == "choice":
         return cost.rate == 1
+    if cost.mechanism == "laplace":
+        return cost.rate == 1 and _spread(cost) >= LEAST_NOISE
     together = cost.rate < 1 and cost.group > 1 and not pairs.replaces(cost)
     return cost.mechanism == "gaussian" and not together and _spread(cost) >= LEAST_NOISE
 
@@ -66,6 +68,8 @@ def once(cost: Cost, grid: float) -> tuple[Losses, ...]:
     cost = pairs.plain(cost)
     if cost.mechanism == "choice":
         return (_choice(pairs.pure_epsilon(cost), grid),)
+    if cost.mechanism == "laplace":
+        return (_laplace(1 / _spread(cost), grid),)
     if cost.rate == 1:
         return (_removed(_spread(cost), 1.0, grid),)
     if pairs.replaces(cost):
@@ -84,6 +88,13 @@ def _choice(pure: float, grid: float) -> Losses:
     chances = np.zeros(high - low + 1)
     chances[[0, -1]] = special.expit(-pure), special.expit(pure)
     return Losses(low, chances, 0.0)
+
+
+def _laplace(pure: float, grid: float) -> Losses:
+    """Laplace noise of scale 1 at 0 against the same at a distance of this epsilon: half of the mass has its loss."""
+    first, losses = _points(-pure, pure, grid)
+    within, below = (-np.expm1(np.minimum(exponents, 0)) for exponents in ((losses - pure) / 2, losses))
+    return _connected(first, np.maximum(within, below), grid)
 
 
 def _removed(z: float, rate: float, grid: float) -> Losses:

@@ -282,7 +282,8 @@ def require(standing: Standing, planned: Promise) -> None:
 
 def require_left(standing: Standing, planned: Promise, spends: Mapping[str, float]) -> None:
     """Refuses a release that takes all that was ever promised where that is spent already: nothing has to be
-    calibrated to know it. A few parties are asked; `require` asks all, once it is known what the release costs.
+    calibrated to know it. A few parties are asked; `require` asks all, once it is known what the release costs. Where
+    an evaluation is planned with it, the promise will grow by what that takes, and so still leave nothing.
 
     `standing`: the ledger alone. `planned`: what the release promises. `spends`: epsilon of the release by party.
     """

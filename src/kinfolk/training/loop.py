@@ -75,7 +75,7 @@ def run(
 
     def nothing_left(account: Account) -> None:
         kept = owner.default_ledger() if ledger is None else ledger
-        if account.released and experiment.evaluate is None and kept.exists():
+        if account.released and kept.exists():
             with owner.open_owned(kept, others=sorted(output.glob("*/private"))) as spent:
                 account.require(spent, "", None)
 
