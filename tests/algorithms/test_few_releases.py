@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kinfolk import models
+from kinfolk import models, trees
 from kinfolk.accounting import composition
 from kinfolk.accounting.calibrate import Population, terms_for
 from kinfolk.accounting.noise_for_budget import times
@@ -94,12 +94,12 @@ def test_without_noise_shapes_and_weights_are_those_of_least_squares() -> None:
     missed = np.square(y - np.einsum("kni,ki->kn", z, least)).mean(axis=1)
     shown = (curvature, target, zeros + 1e-8, count, least, missed, 0 * count)
     evidence = Evidence(*(jnp.asarray(leaf, jnp.float32) for leaf in shown))
-    prior = jax.jit(linear_posterior.fitted)(evidence, linear_posterior.first_prior(size))
-    weights, _ = jax.vmap(linear_posterior.posterior, in_axes=(0, None))(evidence, prior)
-    np.testing.assert_allclose(weights, least, atol=0.05)
-    assert float(prior.residual) == pytest.approx(0.05**2, rel=0.3)
-    nobody = linear_posterior.posterior(linear_posterior.no_evidence(size), prior)[0]
-    np.testing.assert_allclose(nobody, prior.mean, atol=1e-6)
+    nobody = jax.tree.map(lambda leaf: leaf[None], linear_posterior.no_evidence(size))
+    everybody = trees.concatenate([evidence, nobody])
+    found = jax.jit(linear_posterior.fitted)(everybody, linear_posterior.first_prior(size))
+    np.testing.assert_allclose(found.weights[:-1], least, atol=0.05)
+    assert float(found.prior.residual) == pytest.approx(0.05**2, rel=0.3)
+    np.testing.assert_allclose(found.weights[-1], found.prior.mean, atol=1e-6)
 
 
 def test_it_is_for_linear_models_of_numbers() -> None:

@@ -118,13 +118,11 @@ def _moved(own: Evidence, weights: Array, information: Array, shown: Array, prio
     return weights + step * jnp.minimum(1, LARGEST_MOVE / jnp.maximum(move, 1e-9))
 
 
-def posterior(own: Evidence, prior: Prior) -> Array:
-    """A client's weights, by Newton's steps from where its last gradient was taken."""
-    return jax.lax.fori_loop(0, STEPS, lambda _, weights: _moved(own, weights, *_seen(own, weights), prior), own.at)
+def fitted(clients: Evidence, prior: Prior) -> tuple[Prior, Array]:
+    """The prior that all clients' evidence makes most likely, beginning from one; and everybody's weights under it.
 
-
-def fitted(clients: Evidence, prior: Prior) -> Prior:
-    """The prior that all clients' evidence makes most likely, beginning from one."""
+    Newton's steps go twice from where the clients' last gradients were taken: while the prior is found, then with it.
+    """
     there = (clients.rows > 0).astype(jnp.float32)
     known, count = there * jnp.log(jnp.maximum(clients.rows, 1)), jnp.maximum(there.sum(), 1)
     centre = known.sum() / count
@@ -132,14 +130,16 @@ def fitted(clients: Evidence, prior: Prior) -> Prior:
     sizes = there * (known - centre) / scale
     start = replace(prior, size_centre=centre, size_scale=scale)
 
-    def step(_: Array, state: tuple[Prior, Array]) -> tuple[Prior, Array]:
+    def step(number: Array, state: tuple[Prior, Array]) -> tuple[Prior, Array]:
         prior, weights = state
+        weights = jnp.where(number == STEPS, clients.at, weights)
         information, shown = jax.vmap(_seen)(clients, weights)
-        prior = jax.lax.fori_loop(0, TURNS, lambda _, prior: _turn(information, shown, sizes, there, prior), prior)
+        turns = jnp.where(number < STEPS, TURNS, 0)
+        prior = jax.lax.fori_loop(0, turns, lambda _, prior: _turn(information, shown, sizes, there, prior), prior)
         moved = jax.vmap(_moved, in_axes=(0, 0, 0, 0, None))(clients, weights, information, shown, prior)
         return prior, moved
 
-    return jax.lax.fori_loop(0, STEPS, step, (start, clients.at))[0]
+    return jax.lax.fori_loop(0, 2 * STEPS, step, (start, clients.at))
 
 
 def _turn(information: Array, shown: Array, sizes: Array, there: Array, prior: Prior) -> Prior:

@@ -2,9 +2,10 @@
 
 Every client makes seven releases, each a bounded vector summed over its rows: a first look (where features lie, and a
 soft histogram of the target over all of its declared range), second moments, four gradients at its current model, and
-the errors of three candidates. Everything else is computed from what was released: directions and curvatures
-(`feature_shape.py`), the range in which targets lie (`target_range.py`), and what clients have in common, which is
-everybody's prior (`linear_posterior.py`). There is no step size, no strength and no number of rounds to find.
+the errors of three candidates. Everything else is computed from what was released, nearly all of it by the server:
+directions and curvatures (`feature_shape.py`), the range in which targets lie (`target_range.py`), and what clients
+have in common, which is everybody's prior, and with it everybody's model (`linear_posterior.py`). There is no step
+size, no strength and no number of rounds to find.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from jax import Array
 
 from kinfolk import trees
 from kinfolk.algorithms import feature_shape, linear_posterior, target_range
-from kinfolk.algorithms.feature_shape import Moments, Shape
-from kinfolk.algorithms.linear_posterior import Evidence, Prior
+from kinfolk.algorithms.feature_shape import Moments
+from kinfolk.algorithms.few_records import Common, Current, Own, Shown
+from kinfolk.algorithms.linear_posterior import Evidence, Fitted
 from kinfolk.algorithms.schedules import factors_of_parts
-from kinfolk.algorithms.target_range import Habit, Whereabouts
+from kinfolk.algorithms.target_range import Whereabouts
 from kinfolk.models import Dense
 from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.privacy.statistics import FirstLook, Line, Losses, OneOf, Residuals, RowMoments
@@ -36,59 +38,10 @@ CAUTION = 4.24
 """Standard errors by which another candidate must be better than the personal model, to be taken instead."""
 SMALLEST_CLIP, LARGEST_CLIP = 1.25, 4.0
 """Of a gradient's slopes, in units of their expected length; the less noise, the larger."""
+LEAST_MISSED = 1e-2
+"""Of a model, in units: clips are never smaller."""
 LEAST_NOISE = 1e-9
 """Added to the noise of losses, where there is none: above 0, it says that they were released."""
-
-
-@trees.register
-@dataclass(frozen=True)
-class Shown:
-    """All that a client has released, and public numbers: its personal state, and what it sends."""
-
-    rows: Array
-    """Its number of examples; 0 before its first round."""
-    look: Array
-    look_noise: Array
-    moments: Moments
-    evidence: Evidence
-    start: Whereabouts
-    """Where its targets lie, in units; from its histogram and everybody's."""
-    error: Array
-    """Variance of an entry of its curvature."""
-    losses: Array
-    """Mean square that its own model, the common one and a constant miss."""
-    losses_noise: Array
-
-
-@trees.register
-@dataclass(frozen=True)
-class Common:
-    """What is published about all clients."""
-
-    habit: Habit
-    unit: Array
-    """Targets are counted in it: about as far as one client's scatter."""
-    centre: Array
-    """Of features."""
-    radius: Array
-    """Features farther from the centre are cut to it when moments are taken."""
-    shape: Shape
-    prior: Prior
-    losses: Array
-    """Of all clients, as `Shown` has a client's."""
-    losses_noise: Array
-
-
-@trees.register
-@dataclass(frozen=True)
-class Current:
-    """A client's model on the way."""
-
-    weights: Array
-    spread: Array
-    """The trace of their covariance."""
-    missed: Array
-    """How far they are expected to be off, as a standard deviation, in units."""
 
 
 @trees.register
@@ -123,35 +76,38 @@ class FewReleases:
         one, zero = jnp.float32(1), jnp.float32(0)
         shape, prior = feature_shape.no_shape(features), linear_posterior.first_prior(features + 1)
         centre = jnp.zeros(features, jnp.float32)
-        habit = target_range.nothing_known()
+        habit, nowhere = target_range.nothing_known(), jnp.zeros(clients, jnp.float32)
+        start, weights = Whereabouts(nowhere, nowhere, nowhere), jnp.zeros((clients, features + 1), jnp.float32)
+        current = Current(weights, nowhere, jnp.ones(clients, jnp.float32))
         losses = jnp.zeros(3, jnp.float32)
-        return Common(habit, one, centre, one, shape, prior=prior, losses=losses, losses_noise=zero)
+        return Common(habit, one, centre, one, shape, prior, start, current, losses, zero)
 
-    def init_client(self, shared: Common, slot: Array) -> Shown:
+    def init_client(self, shared: Common, slot: Array) -> Own:
         features = shared.centre.size
         zero, zeros = jnp.float32(0), jnp.zeros(features, jnp.float32)
         moments = Moments(jnp.zeros((features, features), jnp.float32), zeros, zero, zero)
         look = jnp.zeros(target_range.NODES + features + 1, jnp.float32)
         evidence = linear_posterior.no_evidence(features + 1)
-        return Shown(
+        shown = Shown(
             rows=zero,
             look=look,
             look_noise=zero,
             moments=moments,
             evidence=evidence,
-            start=Whereabouts(zero, zero, zero),
             error=zero,
             losses=jnp.zeros(3, jnp.float32),
             losses_noise=zero,
         )
+        return Own(shown, slot)
 
-    def client(self, shared: Common, personal: Shown, gate: DataGate) -> tuple[Shown, Shown, DataGate]:
+    def client(self, shared: Common, personal: Own, gate: DataGate) -> tuple[Shown, Own, DataGate]:
         _require_linear(gate.model)
-        shown, part = replace(personal, rows=gate.size), self._part(gate.round)
-        shown = jax.lax.cond(gate.round == 2, lambda: self._started(shared, shown), lambda: shown)
-        own = self._current(shared, shown)
+        shown, part = replace(personal.shown, rows=gate.size), self._part(gate.round)
+        shown = jax.lax.cond(gate.round == 2, lambda: _with_curvature(shared, shown), lambda: shown)
+        own = trees.row(shared.current, personal.slot)
         asked = self._residuals(shared, own, gate.relative_noise)
-        losses = Losses(self._line(shared, _candidates(shared, shown, own.weights)), jnp.square(3 * own.missed))
+        candidates = _candidates(shared, replace(personal, shown=shown))
+        losses = Losses(self._line(shared, candidates), jnp.square(3 * own.missed))
         bound = jnp.asarray(self.target_bound, jnp.float32)
         look = FirstLook(_radius(shown), bound, _numbers(LOOK_SHARES), target_range.NODES)
         queries = (look, RowMoments(shared.centre, shared.radius), asked, losses)
@@ -166,7 +122,7 @@ class FewReleases:
             lambda: shown,
         )
         shown = jax.lax.switch(part, after)
-        return shown, shown, gate
+        return shown, replace(personal, shown=shown), gate
 
     def _part(self, number: Array) -> Array:
         """What a round is for: the first look, moments, a gradient, the guard, or nothing."""
@@ -177,25 +133,19 @@ class FewReleases:
         bound = jnp.asarray(self.target_bound, jnp.float32)
         return Line(shared.centre, shared.shape.turn, weights, bound, shared.unit)
 
-    def _started(self, shared: Common, shown: Shown) -> Shown:
-        """What a client has to know before its first gradient: its curvature, and where its targets lie."""
-        curvature, error = feature_shape.curvature(shown.moments, shared.shape)
-        found = target_range.whereabouts(*_histogram(shown), shown.rows, shared.habit)
-        scale = jnp.asarray(self.target_bound, jnp.float32) / shared.unit
-        start = Whereabouts(scale * found.centre, scale**2 * found.error, scale**2 * found.variance)
-        return replace(shown, evidence=replace(shown.evidence, curvature=curvature), start=start, error=error)
+    def _constants(self, shared: Common) -> Current:
+        """Everybody's model before the first gradient."""
+        start, nothing = shared.start, jnp.zeros_like(shared.current.weights)
+        missed = jnp.clip(jnp.sqrt(start.variance + start.error), LEAST_MISSED, self._widest(shared))
+        spread = jnp.zeros_like(start.centre) + shared.prior.variance.sum()
+        return Current(nothing.at[:, 0].set(start.centre), spread, missed)
 
-    def _current(self, shared: Common, shown: Shown) -> Current:
-        """What a client's model is now. Before its first gradient: a constant, from the histogram."""
-        weights, covariance = linear_posterior.posterior(shown.evidence, shared.prior)
-        inside = shared.prior.residual + (covariance * shown.evidence.curvature).sum()
-        started = shown.evidence.rows > 0
-        missed = jnp.sqrt(jnp.where(started, inside, shown.start.variance + shown.start.error))
-        return Current(
-            jnp.where(started, weights, jnp.zeros_like(weights).at[0].set(shown.start.centre)),
-            jnp.where(started, jnp.trace(covariance), shared.prior.variance.sum()),
-            jnp.clip(missed, 1e-2, self._widest(shared)),
-        )
+    def _found(self, shared: Common, evidence: Evidence, found: Fitted) -> Current:
+        """Everybody's model after a gradient; who has shown none keeps the one before."""
+        inside = found.prior.residual + (found.covariance * evidence.curvature).sum(axis=(1, 2))
+        missed = jnp.clip(jnp.sqrt(inside), LEAST_MISSED, self._widest(shared))
+        now = Current(found.weights, jnp.trace(found.covariance, axis1=1, axis2=2), missed)
+        return trees.choose_rows(evidence.rows > 0, now, shared.current)
 
     def _widest(self, shared: Common) -> Array:
         """The most that a model in the targets' range can miss, in units."""
@@ -212,16 +162,20 @@ class FewReleases:
 
     def server(self, shared: Common, inbox: Inbox) -> tuple[Common, Inbox]:
         clients: Shown = inbox.stack()
+        if len(clients.rows) != len(shared.current.spread):
+            raise ValueError("few_releases hears of every client in every round: leave the cohort out")
 
         def looked(shared: Common) -> Common:
-            return _looked(shared, clients, jnp.asarray(self.target_bound, jnp.float32))
+            shared = _looked(shared, clients, jnp.asarray(self.target_bound, jnp.float32))
+            return replace(shared, current=self._constants(shared))
 
         def moments(shared: Common) -> Common:
             weights = linear_posterior.pooling(clients.rows, clients.moments.noise * clients.rows)
             return replace(shared, shape=feature_shape.pooled_shape(clients.moments, weights))
 
         def gradient(shared: Common) -> Common:
-            return replace(shared, prior=linear_posterior.fitted(clients.evidence, shared.prior))
+            found = linear_posterior.fitted(clients.evidence, shared.prior)
+            return replace(shared, prior=found.prior, current=self._found(shared, clients.evidence, found))
 
         def guarded(shared: Common) -> Common:
             weights = linear_posterior.pooling(clients.rows, clients.losses_noise * clients.rows)
@@ -231,12 +185,13 @@ class FewReleases:
         parts = [looked, moments, gradient, guarded, lambda shared: shared]
         return jax.lax.switch(self._part(inbox.round), parts, shared), inbox
 
-    def model(self, shared: Common, personal: Shown) -> Params:
-        known = personal.evidence.rows > 0
-        candidates = _candidates(shared, personal, self._current(shared, personal).weights)
+    def model(self, shared: Common, personal: Own) -> Params:
+        shown = personal.shown
+        known = shown.evidence.rows > 0
+        candidates = _candidates(shared, personal)
         everybody = _best(shared.losses, shared.losses_noise)
-        own = jnp.where(everybody == 0, _best(personal.losses, personal.losses_noise), everybody)
-        guarded = (shared.losses_noise > 0) & (personal.losses_noise > 0)
+        own = jnp.where(everybody == 0, _best(shown.losses, shown.losses_noise), everybody)
+        guarded = (shared.losses_noise > 0) & (shown.losses_noise > 0)
         theta = candidates[jnp.where(known, jnp.where(guarded, own, 0), 1)]
         weights = shared.unit * (shared.shape.turn @ theta[1:])
         return ({"weights": weights[:, None], "bias": (shared.unit * theta[0] - shared.centre @ weights)[None]},)
@@ -257,10 +212,11 @@ def _radius(shown: Shown) -> Array:
     return jnp.sqrt(jnp.float32(shown.moments.mean.shape[-1] / 3))
 
 
-def _candidates(shared: Common, shown: Shown, own: Array) -> Array:
+def _candidates(shared: Common, personal: Own) -> Array:
     """A client's own weights, those of the common model, and a constant of its own."""
-    constant = jnp.zeros_like(own).at[0].set(shown.start.centre)
-    return jnp.stack([own, linear_posterior.centre_of(shared.prior, shown.rows), constant])
+    own = shared.current.weights[personal.slot]
+    constant = jnp.zeros_like(own).at[0].set(shared.start.centre[personal.slot])
+    return jnp.stack([own, linear_posterior.centre_of(shared.prior, personal.shown.rows), constant])
 
 
 def _histogram(shown: Shown) -> tuple[Array, Array]:
@@ -275,6 +231,12 @@ def _moments(shared: Common, found: Array, noise: Array) -> Moments:
     products = unit * shared.radius * found[: features**2].reshape(features, features)
     mean = unit * found[features**2 : features**2 + features]
     return Moments((products + products.T) / 2, mean, unit * shared.radius * noise, unit * noise)
+
+
+def _with_curvature(shared: Common, shown: Shown) -> Shown:
+    """What a client has to know before its first gradient."""
+    curvature, error = feature_shape.curvature(shown.moments, shared.shape)
+    return replace(shown, evidence=replace(shown.evidence, curvature=curvature), error=error)
 
 
 def _with_gradient(shown: Shown, own: Current, asked: Residuals, found: Array, noise: Array) -> Shown:
@@ -334,9 +296,11 @@ def _looked(shared: Common, clients: Shown, bound: Array) -> Common:
         mean=shared.prior.mean.at[0].set(habit.centre * bound / unit),
         variance=shared.prior.variance.at[0].set(spread),
     )
-    return replace(
-        shared, habit=habit, unit=jnp.maximum(unit, 1e-6), centre=centre, radius=jnp.sqrt(1.5 * variance), prior=prior
-    )
+    unit = jnp.maximum(unit, 1e-6)
+    scale = bound / unit
+    start = Whereabouts(scale * found.centre, scale**2 * found.error, scale**2 * found.variance)
+    radius = jnp.sqrt(1.5 * variance)
+    return replace(shared, habit=habit, unit=unit, centre=centre, radius=radius, prior=prior, start=start)
 
 
 def _best(losses: Array, noise: Array) -> Array:

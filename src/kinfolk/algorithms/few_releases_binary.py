@@ -175,8 +175,7 @@ class FewReleasesBinary:
 
         def gradient(shared: Common) -> Common:
             evidence = jax.vmap(_evidence, in_axes=(None, 0))(shared, clients)
-            prior = binary_posterior.fitted(evidence, shared.prior)
-            found = jax.vmap(binary_posterior.posterior, in_axes=(0, None))(evidence, prior)
+            prior, found = binary_posterior.fitted(evidence, shared.prior)
             weights = jnp.where(clients.taken[:, None] > 0, found, shared.weights)  # who is absent keeps its model
             return replace(shared, prior=prior, weights=weights)
 

@@ -115,17 +115,21 @@ def seen_from_mean(information: Array, shown: Array, variance: Array) -> tuple[A
     return root[:, None] * solved[:, :size], about[:, :size], about[:, size]
 
 
-def posterior(own: Evidence, prior: Prior) -> tuple[Array, Array]:
-    """A client's weights and their covariance."""
-    information, shown = _information(own, prior.residual)
-    root = jnp.sqrt(prior.variance)
-    covariance = root[:, None] * _within(information, root, jnp.diag(root))
-    centre = centre_of(prior, own.rows)
-    return centre + covariance @ (shown - information @ centre), covariance
+@trees.register
+@dataclass(frozen=True)
+class Fitted:
+    """A prior, and under it the weights of all clients and their covariances."""
+
+    prior: Prior
+    weights: Array
+    covariance: Array
 
 
-def fitted(clients: Evidence, prior: Prior) -> Prior:
-    """The prior that all clients' evidence makes most likely, beginning from one."""
+def fitted(clients: Evidence, prior: Prior) -> Fitted:
+    """The prior that all clients' evidence makes most likely, beginning from one; and everybody's weights under it.
+
+    Every turn of EM begins with these weights: the last one is for them alone, and what follows in it is not used.
+    """
     there = (clients.rows > 0).astype(jnp.float32)
     known, count = there * jnp.log(jnp.maximum(clients.rows, 1)), jnp.maximum(there.sum(), 1)
     centre = known.sum() / count
@@ -133,7 +137,9 @@ def fitted(clients: Evidence, prior: Prior) -> Prior:
     square = _pooled_square(clients)
     start = replace(prior, size_centre=centre, size_scale=scale, slope_variance=jnp.float32(0.25), residual=square)
     places = _Places(there, there * (known - centre) / scale, prior.mean[0], square)
-    return jax.lax.fori_loop(0, TURNS, lambda _, prior: _turn(clients, places, prior), start)
+    turn = lambda _, state: _turn(clients, places, state[0])  # noqa: E731
+    nothing = Fitted(start, jnp.zeros_like(clients.target), jnp.zeros_like(clients.curvature))
+    return jax.lax.fori_loop(0, TURNS + 1, turn, (start, nothing))[1]
 
 
 @trees.register
@@ -168,14 +174,24 @@ def pooling(rows: Array, noise: Array) -> Array:
     return weights / jnp.maximum(weights.sum(), 1e-12)
 
 
-def _turn(clients: Evidence, places: _Places, prior: Prior) -> Prior:
-    """One turn of EM: the mean by least squares over all clients, then variances, then what is missed."""
+def _turn(clients: Evidence, places: _Places, prior: Prior) -> tuple[Prior, Fitted]:
+    """One turn of EM: the mean by least squares over all clients, then variances, then what is missed.
+
+    Also what it began with: the prior, and everybody's weights under it.
+    """
     information, shown = jax.vmap(_information, in_axes=(0, None))(clients, prior.residual)
     size = prior.mean.size
     covariance, about, said = jax.vmap(seen_from_mean, in_axes=(0, 0, None))(information, shown, prior.variance)
+
+    def found(prior: Prior) -> tuple[Array, Array]:
+        """Where clients' weights are expected from their sizes alone, and how far their evidence moves them."""
+        centres = prior.mean[None, :] + prior.by_size * places.sizes[:, None] * jnp.eye(1, size, dtype=jnp.float32)
+        return centres, jnp.einsum("kij,kj->ki", covariance, shown - jnp.einsum("kij,kj->ki", information, centres))
+
+    centres, moved = found(prior)
+    before = Fitted(prior, centres + moved, covariance)
     prior = _with_mean(about, said, places, prior)
-    centres = prior.mean[None, :] + prior.by_size * places.sizes[:, None] * jnp.eye(1, size, dtype=jnp.float32)
-    moved = jnp.einsum("kij,kj->ki", covariance, shown - jnp.einsum("kij,kj->ki", information, centres))
+    centres, moved = found(prior)
     squares = jnp.square(moved) + jnp.diagonal(covariance, axis1=1, axis2=2)
     seen = (places.there[:, None] * squares).sum(axis=0) / jnp.maximum(places.there.sum(), 1)
     slopes = jnp.arange(size, dtype=jnp.int32) > 0
@@ -187,7 +203,7 @@ def _turn(clients: Evidence, places: _Places, prior: Prior) -> Prior:
     excess = excess + jnp.einsum("kij,kij->k", covariance, clients.curvature)
     excess = (clients.rows * excess).sum() / jnp.maximum(clients.rows.sum(), 1)
     residual = jnp.maximum(places.square - excess, 0.1 * places.square)
-    return replace(prior, variance=variance, residual=(prior.residual + residual) / 2)
+    return replace(prior, variance=variance, residual=(prior.residual + residual) / 2), before
 
 
 def _with_mean(about: Array, said: Array, places: _Places, prior: Prior) -> Prior:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +11,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
+from kinfolk.engines.programs import program
 from kinfolk.engines.resident import Clients, Plan, one_round, start
 from kinfolk.privacy.levels import Terms
 from kinfolk.privacy.mechanisms import Sampling
@@ -42,7 +42,7 @@ def by_round(
     return {kind: np.stack([np.atleast_1d(np.asarray(uses[kind])) for uses in found]) for kind in kinds}
 
 
-@partial(jax.jit, static_argnums=0)
+@program()
 def _counters(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, number: Array) -> dict[str, Array]:
     """The meters after one round in which everybody takes part and releases are only counted."""
     everyone: Tree = replace(terms.inbox, sampling=Sampling())

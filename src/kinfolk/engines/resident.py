@@ -18,6 +18,7 @@ from jax import Array
 from kinfolk import trees
 from kinfolk.batching import loop, over, over_clients, over_cohort, rows_at
 from kinfolk.engines.cohorts import Cohort, draw_cohort
+from kinfolk.engines.programs import program
 from kinfolk.models import error
 from kinfolk.outcomes import rate
 from kinfolk.privacy.levels import Level, Terms
@@ -69,6 +70,8 @@ class Plan:
     """Fingerprints of the rounds' programs that the flow check saw, in a release: nothing else is compiled."""
     devices: int = 1
     """Among how many devices clients are divided."""
+    little_work: bool = False
+    """Whether all rounds together take less time than optimising their programs (`programs.py`)."""
 
     @property
     def clients(self) -> int:
@@ -186,7 +189,7 @@ def _gathered(
     return messages, personal, counted
 
 
-@partial(jax.jit, static_argnums=0, donate_argnums=4)
+@program(donate_argnums=4)
 def run_rounds(
     plan: Plan, algorithms: Algorithm, terms: Terms, clients: Clients, states: State, begin: Array, end: Array
 ) -> State:
@@ -203,14 +206,14 @@ def run_rounds(
     return over(plan.model, seeds, (0, 0, None, 0))(algorithms, terms, clients, states)
 
 
-@partial(jax.jit, static_argnums=0)
+@program()
 def start_all(plan: Plan, algorithms: Algorithm, keys: Array) -> State:
     """Starting states for every sweep point and seed; sweep points of a simulation share their seeds' streams."""
     seeds = jax.vmap(partial(start, plan), in_axes=(None, 0))
     return jax.vmap(seeds, in_axes=(0, None))(algorithms, keys)
 
 
-@partial(jax.jit, static_argnums=0)
+@program()
 def enter_phase(plan: Plan, algorithms: Algorithm, states: State) -> State:
     """The next phase's states: the shared state goes on where it has the same form, personal states start from it."""
 
@@ -244,7 +247,7 @@ def personalised(
     return afterwards(common, model, data_gate(plan.spec(), client, jnp.int32(0)))
 
 
-@partial(jax.jit, static_argnums=0)
+@program()
 def personalise(
     plan: Plan, afterwards: Afterwards, algorithms: Algorithm, terms: Terms, clients: Clients, states: State
 ) -> State:
@@ -278,7 +281,7 @@ def all_models(algorithms: Algorithm, states: State) -> Params:
     return jax.vmap(jax.vmap(final_models, in_axes=(None, 0)))(algorithms, states)
 
 
-@partial(jax.jit, static_argnums=0)
+@program()
 def errors(plan: Plan, algorithms: Algorithm, tests: Sequence[Rows], states: State) -> dict[str, Array]:
     """Per sweep point, seed and client: mean loss, and mean error (squared error, or share of wrong labels).
 

@@ -22,7 +22,8 @@ from kinfolk.batching import loop_lengths
 from kinfolk.data.federation import Federation
 from kinfolk.devices import usable
 from kinfolk.engines import streamed_counts
-from kinfolk.engines.layout import lay_out, lay_out_streamed
+from kinfolk.engines.layout import lay_out, lay_out_streamed, local_steps
+from kinfolk.engines.programs import LITTLE, work
 from kinfolk.engines.release_counts import count_uses
 from kinfolk.engines.resident import Clients, Plan
 from kinfolk.personalize.self_select import BesideAlone, SelfSelect
@@ -111,24 +112,35 @@ def prepare(
     if streamed:
         _check_streamed(experiment)
     one_block = not level.level.clients_pay and level.cohort is not None
-    work: Any = {
+    local: Any = {
         "batch_size": training.batch_size,
         "epochs": training.epochs,
         "by_size": training.weights == "size",
     }
     clients, tests, widths, most_steps = (
-        lay_out_streamed(data, **work, most_blocks=4 if level.level.clients_pay else 1)
+        lay_out_streamed(data, **local, most_blocks=4 if level.level.clients_pay else 1)
         if streamed
-        else lay_out(federations, **work, most_blocks=1 if one_block else 4)
+        else lay_out(federations, **local, most_blocks=1 if one_block else 4)
     )
     limits.require_feasible(experiment.rounds, max(most_steps))
     _check_phases(model, experiment, algorithms)
-    plan = Plan(model, level.level, widths, most_steps, experiment.tail_from, devices=_devices(experiment))
+    weights = trees.size(jax.eval_shape(model.init, jax.random.key(0)))
+    steps, runs = local_steps(sizes, training.batch_size, training.epochs), experiment.rounds * experiment.seeds
+    little, devices = work(sizes, steps, weights, runs) <= LITTLE, _devices(experiment)
+    plan = Plan(
+        model,
+        level.level,
+        widths,
+        most_steps,
+        experiment.tail_from,
+        devices=devices,
+        little_work=little and not streamed,
+    )
     who = Population(
         data.ids,
         sizes,
         training.batch_size,
-        trees.size(jax.eval_shape(model.init, jax.random.key(0))),
+        weights,
         training.batches == "shuffled",
         noise_factors(algorithms, experiment.spans),
     )

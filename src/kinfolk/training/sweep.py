@@ -54,7 +54,8 @@ def sweep_of(job: Job, over: Mapping[str, Sequence[float]] | None = None) -> Swe
     """The sweep of a `job` that is ready, `over` these numbers of its first method."""
     method, _ = resolve(job.experiment.phases[0].method, job.experiment.phases[0].options)
     settings = _points(method, job.algorithms[0], over or {})
-    return Sweep(job.plan, points(settings), as_sweep(job.terms, len(settings)), job.clients, job.tests)
+    plan = dataclasses.replace(job.plan, little_work=False)  # of one point it may be
+    return Sweep(plan, points(settings), as_sweep(job.terms, len(settings)), job.clients, job.tests)
 
 
 def _points(method: str, algorithm: Algorithm, over: Mapping[str, Sequence[float]]) -> list[Algorithm]:

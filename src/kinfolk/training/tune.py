@@ -273,8 +273,9 @@ def noise_of_a_trial(
 
 def trained(job: Job, algorithm: Algorithm, key: Array) -> tuple[Tree, Scorecard | None, float]:
     """One trial's personal models, and what they are worth on test rows."""
-    trial = Sweep(job.plan, as_sweep(algorithm), as_sweep(job.terms), job.clients, job.tests)
-    states = resident.start_all(job.plan, trial.algorithms, key[None])
+    plan = replace(job.plan, little_work=False)  # many trials have one program
+    trial = Sweep(plan, as_sweep(algorithm), as_sweep(job.terms), job.clients, job.tests)
+    states = resident.start_all(plan, trial.algorithms, key[None])
     before, rounds = uses_of(states), job.experiment.rounds
     states = trial.rounds(states, 0, rounds)
     job.account.require_metered(before, uses_of(states), range(rounds))
