@@ -8,10 +8,8 @@ server of a federation each hold an `Account`; none of them has steps of its own
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,13 +17,22 @@ from numpy.typing import ArrayLike
 from kinfolk.accounting import joint
 from kinfolk.accounting.budgets import budget_of
 from kinfolk.accounting.calibrate import Uses
-from kinfolk.accounting.ledger import RELEASED, SIMULATED, Allowance, Ledger, LedgerError, Line, Note
+from kinfolk.accounting.ledger import RELEASED, SIMULATED, Allowance, Ledger, LedgerError, Line
 from kinfolk.accounting.members import PERSON, Source
 from kinfolk.accounting.noise_for_budget import times
 from kinfolk.accounting.owner import reasons
 from kinfolk.accounting.plans import PLAN, more, plan_of, plans
 from kinfolk.accounting.promise import Promise
-from kinfolk.accounting.standing import APART, PROMISE, Standing, Worst, require, require_known, require_left
+from kinfolk.accounting.standing import (
+    APART,
+    PROMISE,
+    Standing,
+    Worst,
+    refuse_another,
+    require,
+    require_left,
+    with_reason,
+)
 from kinfolk.accounting.statement import Book, Statement, statement
 from kinfolk.accounting.views import trusted
 from kinfolk.data.identity import label
@@ -169,17 +176,24 @@ class Account:
             )
         ]
 
-    def require(self, ledger: Ledger, run: str, parts: Iterable[range] | None) -> None:
-        """Refuses rounds that would take a party beyond its budget, together with all that its ledger holds.
+    def disjoint(self, because: str | None) -> Account:
+        """The same account, whose owner says why nobody in its data is in any other."""
+        if because is None or self.source is None:
+            return self
+        return replace(self, source=replace(self.source, disjoint_because=because))
 
-        `parts`: None before anything was counted or calibrated; what is spent already is refused then.
-        """
+    def require_left(self, ledger: Ledger) -> None:
+        """Refuses a release for which nothing is left, before anything was counted or calibrated: only where noise will
+        be calibrated to its budget, as noise that is given, or Laplace's, may cost less."""
+        calibrated = self.privacy.noise_multiplier is None and self.privacy.noise == "gaussian"
+        if self.level.private and calibrated and ledger.store is not None and self.source is not None:
+            own, found = self.promise(ledger, ""), Standing(ledger.lines, ledger.notes, ledger.store)
+            spends = {party: budget.epsilon for party, budget in self.budgets().items()}
+            require_left(with_reason(found, own, self.source.disjoint_because)[0], own, spends)
+
+    def require(self, ledger: Ledger, run: str, parts: Iterable[range]) -> None:
+        """Refuses rounds that would take a party beyond its budget, together with all that its ledger holds."""
         if not self.level.private:
-            return
-        if parts is None:
-            if ledger.store is not None and self.source is not None:
-                spends = {party: budget.epsilon for party, budget in self.budgets().items()}
-                require_left(Standing(ledger.lines, ledger.notes, ledger.store), self.promise(ledger, run), spends)
             return
         lines = [line for rounds in parts for line in self.lines(run, rounds)]
         if ledger.store is not None and self.source is not None:
@@ -203,18 +217,16 @@ class Account:
         assert self.source is not None
         digest = self._digest(ledger)
         every = [*ledger.lines, *(replace(line, members=digest) for line in lines if line.uses)]
-        standing = Standing(every, ledger.notes, ledger.store)
         own = self.promise(ledger, run)
-        _refuse_another(ledger, run, own.note(digest))
+        refuse_another(ledger, run, own.note(digest))
         known, declared = own.members.most_clients, self.privacy.clients_per_person
         if self.unit == PERSON and known > declared:
             raise LedgerError(
                 f"clients_per_person={declared}, and somebody has rows at {known} clients, whose accounts compose: "
                 f"declare clients_per_person={known}, or leave those rows out"
             )
-        apart = require_known(standing, own, self.source.disjoint_because)
-        if apart:
-            standing = Standing(every, [*ledger.notes, Note(APART, apart)], ledger.store)
+        standing = Standing(every, ledger.notes, ledger.store)
+        standing, apart = with_reason(standing, own, self.source.disjoint_because)
         require(standing, own)
         ledger.store.save(digest)
         if apart:
@@ -337,15 +349,4 @@ class Account:
             seen=self._seen(ledger, run),
             together=together[0] if self.at_several and len(together) >= self.privacy.clients_per_person else None,
             trusted=trusted(ledger, ledger.store.load(self._digest(ledger))),
-        )
-
-
-def _refuse_another(ledger: Ledger, run: str, promise: Mapping[str, Any]) -> None:
-    """Refuses a run whose name another release has, or that went on with other rows, budgets or clients."""
-    noted = [note.about for note in ledger.notes if note.note == PROMISE and note.about["run"] == run]
-    others = {line.members for line in ledger.lines if line.run == run} - {promise["members"]}
-    if others or any(about != json.loads(json.dumps(promise)) for about in noted):
-        raise LedgerError(
-            f"run {run!r} is in ledger {ledger.path} already, with other rows, clients or budgets: what was promised "
-            "stays. Begin a new run"
         )

@@ -6,6 +6,7 @@ would break refuses it. Units are sets of rows, or clients by their names, and n
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -283,7 +284,8 @@ def require(standing: Standing, planned: Promise) -> None:
 def require_left(standing: Standing, planned: Promise, spends: Mapping[str, float]) -> None:
     """Refuses a release that takes all that was ever promised where that is spent already: nothing has to be
     calibrated to know it. A few parties are asked; `require` asks all, once it is known what the release costs. Where
-    an evaluation is planned with it, the promise will grow by what that takes, and so still leave nothing.
+    an evaluation is planned with it, the promise will grow by what that takes, and so still leave nothing: noise that
+    is calibrated to a budget leaves none of it over.
 
     `standing`: the ledger alone. `planned`: what the release promises. `spends`: epsilon of the release by party.
     """
@@ -317,3 +319,27 @@ def require_known(standing: Standing, planned: Promise, because: str | None) -> 
         'once: --disjoint-because "another hospital". If some may be, declare identity columns (row or person) in both '
         "schemas"
     )
+
+
+def with_reason(standing: Standing, planned: Promise, because: str | None) -> tuple[Standing, dict[str, Any] | None]:
+    """The same with what the owner says now of other data, and that, to be noted down; refused as by `require_known`.
+
+    `standing`: the ledger, with what is planned. `planned`: what the release promises. `because`: why nobody in its
+    data is in any other, where the owner says so.
+    """
+    apart = require_known(standing, planned, because)
+    return (replace(standing, notes=[*standing.notes, Note(APART, apart)]) if apart else standing), apart
+
+
+def refuse_another(ledger: Ledger, run: str, promise: Mapping[str, Any]) -> None:
+    """Refuses a run whose name another release has, or that went on with other rows, budgets or clients.
+
+    `ledger`: all that it holds. `run`: its name. `promise`: what it would note down.
+    """
+    noted = [note.about for note in ledger.notes if note.note == PROMISE and note.about["run"] == run]
+    others = {line.members for line in ledger.lines if line.run == run} - {promise["members"]}
+    if others or any(about != json.loads(json.dumps(promise)) for about in noted):
+        raise LedgerError(
+            f"run {run!r} is in ledger {ledger.path} already, with other rows, clients or budgets: what was promised "
+            "stays. Begin a new run"
+        )

@@ -77,7 +77,7 @@ def run(
         kept = owner.default_ledger() if ledger is None else ledger
         if account.released and kept.exists():
             with owner.open_owned(kept, others=sorted(output.glob("*/private"))) as spent:
-                account.require(spent, "", None)
+                account.disjoint(disjoint_because).require_left(spent)
 
     job = prepare(inputs.in_words(experiment, data, model), data, model, before=nothing_left)
     job = job.disjoint(disjoint_because)

@@ -76,10 +76,7 @@ class Job:
 
     def disjoint(self, because: str | None) -> Job:
         """The same job, whose owner says why nobody in its data is in any other."""
-        if because is None or self.account.source is None:
-            return self
-        source = dataclasses.replace(self.account.source, disjoint_because=because)
-        return dataclasses.replace(self, account=dataclasses.replace(self.account, source=source))
+        return dataclasses.replace(self, account=self.account.disjoint(because))
 
     def require_checked(self) -> None:
         """Refuses a program that leaks, or makes more releases than were counted on it."""
