@@ -80,7 +80,18 @@ class FewReleases:
         start, weights = Whereabouts(nowhere, nowhere, nowhere), jnp.zeros((clients, features + 1), jnp.float32)
         current = Current(weights, nowhere, jnp.ones(clients, jnp.float32))
         losses = jnp.zeros(3, jnp.float32)
-        return Common(habit, one, centre, one, shape, prior, start, current, losses, zero)
+        return Common(
+            habit=habit,
+            unit=one,
+            centre=centre,
+            radius=one,
+            shape=shape,
+            prior=prior,
+            start=start,
+            current=current,
+            losses=losses,
+            losses_noise=zero,
+        )
 
     def init_client(self, shared: Common, slot: Array) -> Own:
         features = shared.centre.size
