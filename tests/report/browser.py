@@ -54,9 +54,13 @@ def show(window: Any, path: Path, *, width: int = 1100, scheme: str = "light", m
     window.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     window.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    window.get(path.absolute().as_uri())
+    for _ in range(3):  # once, under load, a page was measured without its style sheet
+        window.get(path.absolute().as_uri())
+        if window.execute_script(STYLED):
+            return
 
 
+STYLED = "return [...document.querySelectorAll('link[rel=stylesheet]')].every(link => link.sheet)"
 CONTRAST = """
 const channel = v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
 const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
