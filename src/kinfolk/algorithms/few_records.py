@@ -1,8 +1,10 @@
-"""What clients of `few_releases` show and keep, and what everybody is told."""
+"""What clients of `few_releases` show and keep, and what everybody is told; what is kept also by those of
+`few_releases_binary`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from jax import Array
 
@@ -10,6 +12,8 @@ from kinfolk import trees
 from kinfolk.algorithms.feature_shape import Moments, Shape
 from kinfolk.algorithms.linear_posterior import Evidence, Prior
 from kinfolk.algorithms.target_range import Habit, Whereabouts
+
+Sent = TypeVar("Sent")
 
 
 @trees.register
@@ -32,10 +36,11 @@ class Shown:
 
 @trees.register
 @dataclass(frozen=True)
-class Own:
+class Own(Generic[Sent]):
     """A client's personal state."""
 
-    shown: Shown
+    shown: Sent
+    """All that it has released, as it sends it."""
     slot: Array
     """Its place among everybody's models."""
 

@@ -93,7 +93,7 @@ class FewReleases:
             losses_noise=zero,
         )
 
-    def init_client(self, shared: Common, slot: Array) -> Own:
+    def init_client(self, shared: Common, slot: Array) -> Own[Shown]:
         features = shared.centre.size
         zero, zeros = jnp.float32(0), jnp.zeros(features, jnp.float32)
         moments = Moments(jnp.zeros((features, features), jnp.float32), zeros, zero, zero)
@@ -111,7 +111,7 @@ class FewReleases:
         )
         return Own(shown, slot)
 
-    def client(self, shared: Common, personal: Own, gate: DataGate) -> tuple[Shown, Own, DataGate]:
+    def client(self, shared: Common, personal: Own[Shown], gate: DataGate) -> tuple[Shown, Own[Shown], DataGate]:
         _require_linear(gate.model)
         shown, part = replace(personal.shown, rows=gate.size), self._part(gate.round)
         shown = jax.lax.cond(gate.round == 2, lambda: _with_curvature(shared, shown), lambda: shown)
@@ -196,7 +196,7 @@ class FewReleases:
         parts = [looked, moments, gradient, guarded, lambda shared: shared]
         return jax.lax.switch(self._part(inbox.round), parts, shared), inbox
 
-    def model(self, shared: Common, personal: Own) -> Params:
+    def model(self, shared: Common, personal: Own[Shown]) -> Params:
         shown = personal.shown
         known = shown.evidence.rows > 0
         candidates = _candidates(shared, personal)
@@ -223,7 +223,7 @@ def _radius(shown: Shown) -> Array:
     return jnp.sqrt(jnp.float32(shown.moments.mean.shape[-1] / 3))
 
 
-def _candidates(shared: Common, personal: Own) -> Array:
+def _candidates(shared: Common, personal: Own[Shown]) -> Array:
     """A client's own weights, those of the common model, and a constant of its own."""
     own = shared.current.weights[personal.slot]
     constant = jnp.zeros_like(own).at[0].set(shared.start.centre[personal.slot])

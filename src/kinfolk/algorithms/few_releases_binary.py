@@ -17,6 +17,7 @@ from jax import Array
 from kinfolk import trees
 from kinfolk.algorithms import binary_posterior
 from kinfolk.algorithms.binary_posterior import Evidence, Prior
+from kinfolk.algorithms.few_records import Own
 from kinfolk.algorithms.linear_posterior import pooling
 from kinfolk.algorithms.schedules import factors_of_parts
 from kinfolk.closed_form import eliminate
@@ -57,16 +58,6 @@ class Shown:
     taken: Array
     """How many gradients there were."""
     at: Array
-
-
-@trees.register
-@dataclass(frozen=True)
-class Own:
-    """A client's personal state."""
-
-    shown: Shown
-    slot: Array
-    """Its place among everybody's models."""
 
 
 @trees.register
@@ -123,7 +114,7 @@ class FewReleasesBinary:
         weights = jnp.zeros((clients, features + 1), jnp.float32)
         return Common(_normal(features), zeros, jnp.float32(features / 3), third, zeros, prior, weights)
 
-    def init_client(self, shared: Common, slot: Array) -> Own:
+    def init_client(self, shared: Common, slot: Array) -> Own[Shown]:
         features = shared.centre.size
         zero, zeros = jnp.float32(0), jnp.zeros(features, jnp.float32)
         one_more, pushes = jnp.zeros(features + 1, jnp.float32), jnp.zeros((DRAWS, 2), jnp.float32)
@@ -142,7 +133,7 @@ class FewReleasesBinary:
         )
         return Own(shown, slot)
 
-    def client(self, shared: Common, personal: Own, gate: DataGate) -> tuple[Shown, Own, DataGate]:
+    def client(self, shared: Common, personal: Own[Shown], gate: DataGate) -> tuple[Shown, Own[Shown], DataGate]:
         _require_logistic(gate.model)
         shown, part = replace(personal.shown, rows=gate.size), self._part(gate.round)
         weights, clip = shared.weights[personal.slot], self._clip(shared)
@@ -182,7 +173,7 @@ class FewReleasesBinary:
         parts = [lambda shared: _looked(shared, clients), lambda shared: _spread(shared, clients), gradient]
         return jax.lax.switch(self._part(inbox.round), [*parts, lambda shared: shared], shared), inbox
 
-    def model(self, shared: Common, personal: Own) -> Params:
+    def model(self, shared: Common, personal: Own[Shown]) -> Params:
         newcomer = binary_posterior.centre_of(shared.prior, jnp.float32(0))
         theta = jnp.where(personal.shown.taken > 0, shared.weights[personal.slot], newcomer)
         return ({"weights": theta[1:, None], "bias": theta[:1]},)

@@ -249,7 +249,7 @@ def with_room(job: Job) -> Job:
     there = _counted(job)
     if not there.any():
         raise DataError(f"evaluate={epsilon:g} needs test rows, and there are none: keep some, or leave it out")
-    exact_noise.check_grid(account_of(job, epsilon)[1], int(there.max()))
+    exact_noise.check_grid(paid_by(job.account, epsilon, there)[1], int(there.max()))
     account = evaluation_account.with_room(job.account, epsilon, there, job.experiment.rounds)
     return replace(job, experiment=replace(job.experiment, privacy=account.privacy), account=account)
 
