@@ -92,7 +92,7 @@ def test_an_absent_client_costs_nothing() -> None:
         return 2 * x
 
     present, x = jnp.array([True, False, True]), jnp.arange(3.0)
-    out = batching.over_clients(models.cnn_small(10, 3), noted, present, x)
+    out = batching.over_clients(models.cnn_small(10, 3), lambda _, own: noted(own), (), present, x)
     jax.effects_barrier()
     assert sorted(seen) == [0, 2]
     np.testing.assert_array_equal(out, [0, 0, 4])
@@ -139,7 +139,7 @@ def test_everybodys_row_is_their_own(here: list[int], at_a_time: int, monkeypatc
     monkeypatch.setattr(batching, "MOST_TOGETHER", 0)
     monkeypatch.setattr(batching, "MOST_AT_A_TIME", 5 * at_a_time)
     present, x = jnp.array(here, bool), jnp.arange(1.0, 6)
-    found = batching.over_clients(models.linear(4), lambda a, b: (2 * a, b[:1]), present, x, jnp.ones((5, 3)))
+    found = batching.over_clients(models.linear(4), lambda by, a, b: (by * a, b[:1]), 2, present, x, jnp.ones((5, 3)))
     np.testing.assert_array_equal(found[0], 2 * x * jnp.array(here, x.dtype))
     np.testing.assert_array_equal(found[1], present[:, None])
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.devices import over_devices
+from kinfolk.devices import at_homes, cut, filled_up, over_devices, summed
 from kinfolk.models import Conv, Dense
 from kinfolk.products import convolved, fewer_values, product
 from kinfolk.types import Model, Params, Tree, Value
@@ -121,11 +121,16 @@ def _sum(values: Array) -> Array:
     return folded.sum() + flat[whole:].sum()
 
 
-def sum_of(one: Callable[[Tree, Array], Tree], units: Tree, weights: Array, skip: bool) -> Tree:
-    """The sum of `one(unit, weight)` over the units. With `skip`, turns in which every weight is 0 may cost nothing."""
+def sum_of(one: Callable[[Tree, Array], Tree], units: Tree, weights: Array, skip: bool, devices: int = 1) -> Tree:
+    """The sum of `one(unit, weight)` over the units. With `skip`, turns in which every weight is 0 may cost nothing.
+
+    `devices`: so many of them have a part of the units each, where these take turns and can be divided.
+    """
     first = jax.eval_shape(one, *jax.eval_shape(lambda *all: trees.row(all, 0), units, weights))
     if not in_turns(first):
         return jax.tree.map(lambda leaf: leaf.sum(axis=0), jax.vmap(one)(units, weights))
+    if devices > 1 and weights.shape[0] % devices == 0:
+        return summed(devices, lambda units, weights: sum_of(one, units, weights, skip), units, weights)
 
     shapes, flat = jax.eval_shape(lambda: trees.row(units, 0)), vectors(units, 1)
     count, turn = weights.shape[0], jnp.arange(min(weights.shape[0], at_a_time(first)), dtype=jnp.int32)
@@ -184,18 +189,21 @@ def over(model: Model, function: Callable[..., Tree], in_axes: Sequence[int | No
     return in_turns
 
 
-def over_clients(model: Model, function: Callable[..., Tree], present: Array, *rows: Tree, devices: int = 1) -> Tree:
-    """The function of each client's rows, and zeros for absent clients, who cost nothing where clients take turns.
+def over_clients(
+    model: Model, function: Callable[..., Tree], shared: Tree, present: Array, *rows: Tree, devices: int = 1
+) -> Tree:
+    """`function(shared, *rows)` of each client's rows, and zeros for absent ones, who cost nothing where clients take
+    turns.
 
     `devices`: so many of them have a part of the clients each.
     """
     if devices > 1:
-        return over_devices(devices, partial(over_clients, model, function), present, *rows)
+        return over_devices(devices, partial(over_clients, model, function), shared, present, *rows)
     if not takes_turns(model):
-        found = jax.vmap(function)(*rows)
+        found = jax.vmap(partial(function, shared))(*rows)
         return trees.choose_rows(present, found, trees.zeros_like(found))
     everyone = jnp.arange(present.shape[0], dtype=jnp.int32)
-    one = lambda _, own: (function(*own), ())  # noqa: E731
+    one = lambda _, own: (function(shared, *own), ())  # noqa: E731
     return at_places(model, [one], jnp.zeros_like(everyone), present, everyone, (), rows)[0]
 
 
@@ -217,21 +225,35 @@ def over_cohort(
     `steps`: every client's local steps, and the most of any. `places`: whether somebody sits in each, and who. `rows`:
     what is the same for all, then clients' changing and fixed rows. Where clients take turns, those who take at most
     half of the most steps have a loop of that length; what is the same for all is a vector outside of the loop, so that
-    vectors meet vectors there. `devices`: so many of them have a part of the places each.
+    vectors meet vectors there. `devices`: so many of them have a part of the places each, and where clients take turns
+    also a part of the clients, who sit in places of their own device (`engines/cohorts.py`).
     """
     (own, most), (shared, kept, fixed) = steps, rows
     limits, flat = loop_lengths(most), vectors(shared)
-    functions = [lambda kept, fixed, most=most: function(most, shaped(flat, shared), kept, fixed) for most in limits]
+
+    def functions(flat: Tree) -> list[OfRows]:
+        return [lambda kept, fixed, most=most: function(most, shaped(flat, shared), kept, fixed) for most in limits]
+
     least = (own > limits[0]).astype(jnp.int32)
     if devices == 1:
-        return at_places(model, functions, least, *places, kept, fixed)
+        return at_places(model, functions(flat), least, *places, kept, fixed)
+    if takes_turns(model):
+
+        def at_home(number: Array, flat: Tree, places: tuple[Array, Array], own: tuple[Array, Tree, Tree]) -> Tree:
+            (present, index), (least, *rows) = places, own
+            here = jnp.where(present, index - number * least.shape[0], BEYOND)
+            return at_places(model, functions(flat), least, present, here, *rows)
+
+        everybody = filled_up((least, kept, fixed), least.shape[0], devices)
+        found, new = at_homes(devices, at_home, flat, places, everybody)
+        return found, cut(new, least.shape[0])
     present, index = places
 
-    def part(present: Array, kept: Tree, fixed: Tree, least: Array) -> tuple[Tree, Tree]:
+    def part(flat: Tree, present: Array, kept: Tree, fixed: Tree, least: Array) -> tuple[Tree, Tree]:
         here = jnp.arange(present.shape[0], dtype=jnp.int32)
-        return at_places(model, functions, least, present, here, kept, fixed)
+        return at_places(model, functions(flat), least, present, here, kept, fixed)
 
-    found, new = over_devices(devices, part, present, *rows_at((kept, fixed, least), index))
+    found, new = over_devices(devices, part, flat, present, *rows_at((kept, fixed, least), index))
     return found, _put(kept, index, new)
 
 

@@ -1,8 +1,9 @@
-"""Clients divided among devices, and over hosts: each computes its part, and all have what came out.
+"""Clients divided among devices, and over hosts.
 
-Rounds are one program (`jax.shard_map` over a mesh with one axis). Only clients' own work is divided. What follows, the
-aggregator's sums and its noise among it, is computed from everything, alike on every device: so results do not depend
-on how many there are, beyond the rounding of a client's own work, and noise is drawn once.
+Rounds are one program (`jax.shard_map` over a mesh with one axis). Clients' own work is divided, and where clients have
+homes, one device each for good, so are their states, their messages and the aggregator's sum of these. Everything else,
+the aggregator's noise among it, is computed alike on every device: so results do not depend on how many there are,
+beyond rounding, and noise is drawn once.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from kinfolk.toml import ConfigError
 from kinfolk.types import Tree
 
 AXIS = "clients"
+EVERYWHERE, DIVIDED = PartitionSpec(), PartitionSpec(AXIS)
 
 
 def usable(wanted: int | None = None) -> int:
@@ -30,21 +32,62 @@ def usable(wanted: int | None = None) -> int:
     return there if wanted is None else wanted
 
 
-def over_devices(devices: int, function: Callable[..., Tree], *rows: Tree) -> Tree:
-    """`function(*rows)`, whose results have the rows' leading axis, with a part of that axis on each of the devices.
-
-    The last part is filled up with copies of the last row, and what they give is thrown away.
-    """
-    if devices == 1:
-        return function(*rows)
+def over_devices(devices: int, function: Callable[..., Tree], shared: Tree, *rows: Tree) -> Tree:
+    """`function(shared, *rows)`, whose results have the rows' leading axis, with a part of that axis on each of the
+    devices; afterwards all of them have all results."""
     length = jax.tree.leaves(rows)[0].shape[0]
-    filled = -(-length // devices) * devices
-    places = jnp.minimum(jnp.arange(filled, dtype=jnp.int32), length - 1)
-    mesh = Mesh(jax.devices()[:devices], (AXIS,))
 
-    def part(*own: Tree) -> Tree:
-        return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, AXIS, tiled=True), function(*own))
+    def part(shared: Tree, rows: Tree) -> Tree:
+        return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, AXIS, tiled=True), function(shared, *rows))
 
-    divided = jax.shard_map(part, mesh=mesh, in_specs=PartitionSpec(AXIS), out_specs=PartitionSpec(), check_vma=False)
-    found = divided(*jax.tree.map(lambda leaf: leaf[places], rows))
-    return jax.tree.map(lambda leaf: leaf[:length], found)
+    return cut(_mapped(devices, part, EVERYWHERE)(shared, filled_up(rows, length, devices)), length)
+
+
+def at_homes(devices: int, function: Callable[..., Tree], shared: Tree, *rows: Tree) -> Tree:
+    """`function(number, shared, *rows)` on each of the devices, which have numbers, with its part of the rows; the
+    devices divide how many there are. What comes out stays where it is."""
+    return _mapped(devices, lambda shared, rows: function(jax.lax.axis_index(AXIS), shared, *rows), DIVIDED)(
+        shared, rows
+    )
+
+
+def summed(devices: int, function: Callable[..., Tree], *rows: Tree) -> Tree:
+    """The sum over the devices of `function(*rows)`, each with its part of the rows; they divide how many there are."""
+    return _mapped(devices, lambda _, rows: jax.lax.psum(function(*rows), AXIS), EVERYWHERE)((), rows)
+
+
+def _mapped(devices: int, function: Callable[[Tree, Tree], Tree], outputs: PartitionSpec) -> Callable[..., Tree]:
+    """The function of what all devices have, and of a part of the rows on each."""
+    inputs = (EVERYWHERE, DIVIDED)
+    return jax.shard_map(function, mesh=_mesh(devices), in_specs=inputs, out_specs=outputs, check_vma=False)
+
+
+def _mesh(devices: int) -> Mesh:
+    return Mesh(jax.devices()[:devices], (AXIS,))
+
+
+def filled_up(rows: Tree, length: int, devices: int) -> Tree:
+    """Rows, of which there are `length`, with copies of the last one behind them until the devices divide them."""
+    if length % devices == 0:
+        return rows
+    places = jnp.minimum(jnp.arange(-(-length // devices) * devices, dtype=jnp.int32), length - 1)
+    return jax.tree.map(lambda leaf: leaf[places], rows)
+
+
+def cut(rows: Tree, length: int) -> Tree:
+    """The first `length` rows: the way back from `filled_up`."""
+    return jax.tree.map(lambda leaf: leaf[:length], rows)
+
+
+def kept_at(devices: int, tree: Tree, axis: int | None = None) -> Tree:
+    """The tree, held by all devices, or, where they divide the length of `axis`, with a part of that axis on each.
+
+    So a program leaves its results where the next one looks for them, and is compiled once.
+    """
+
+    def placed(leaf: jax.Array) -> jax.Array:
+        divided = axis is not None and leaf.shape[axis] % devices == 0
+        spec = PartitionSpec(*[None] * axis, AXIS) if axis is not None and divided else EVERYWHERE
+        return jax.lax.with_sharding_constraint(leaf, NamedSharding(_mesh(devices), spec))
+
+    return jax.tree.map(placed, tree)

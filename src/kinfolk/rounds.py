@@ -30,6 +30,8 @@ class RoundSpec:
     """How many clients there are, present or not."""
     programs: frozenset[str] | None = None
     """Fingerprints of the programs that the flow check saw, in a release: nothing else is compiled. None: anything."""
+    devices: int = 1
+    """Among how many devices messages are divided."""
 
 
 @trees.register
@@ -87,7 +89,9 @@ def inbox(spec: RoundSpec, mail: Mail, number: Array) -> Inbox:
     `spec`: what is fixed when a round is compiled. `mail`: the aggregator's side of a round.
     """
     arrived = (mail.messages, mail.weights, mail.slots, mail.present)
-    return Inbox(*arrived, mail.meter, mail.mechanism, mail.expected, number, spec.level.messages_are_clean)
+    return Inbox(
+        *arrived, mail.meter, mail.mechanism, mail.expected, number, spec.level.messages_are_clean, spec.devices
+    )
 
 
 def client_round(

@@ -7,7 +7,7 @@ rounds runs without compiling again, and results do not depend on how the rounds
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
-from kinfolk.batching import loop, over, over_clients, over_cohort, rows_at
+from kinfolk.batching import loop, over, over_clients, over_cohort, rows_at, takes_turns
+from kinfolk.devices import cut, filled_up, kept_at
 from kinfolk.engines.cohorts import Cohort, draw_cohort
 from kinfolk.engines.programs import program
 from kinfolk.models import error
@@ -72,15 +73,23 @@ class Plan:
     """Among how many devices clients are divided."""
     little_work: bool = False
     """Whether all rounds together take less time than optimising their programs (`programs.py`)."""
+    streamed: bool = False
+    """Whether clients' states are in a store, outside of the program."""
 
     @property
     def clients(self) -> int:
         """How many clients there are."""
         return sum(self.widths)
 
+    @property
+    def homes(self) -> int:
+        """Among how many devices clients are divided for good, with all that is theirs: where they take turns."""
+        return self.devices if takes_turns(self.model) and not self.streamed else 1
+
     def spec(self, most_steps: int | None = None) -> RoundSpec:
         """A round's program, for clients of at most so many local steps."""
-        return RoundSpec(self.model, self.level, most_steps or max(self.most_steps), self.clients, self.programs)
+        most = most_steps or max(self.most_steps)
+        return RoundSpec(self.model, self.level, most, self.clients, self.programs, self.homes)
 
 
 def start(plan: Plan, algorithm: Algorithm, key: Array) -> State:
@@ -108,7 +117,7 @@ def _models(algorithm: Algorithm, state: State) -> Params:
 def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, state: State, number: Array) -> State:
     """All clients' parts of a round, then the aggregator's."""
     terms = terms.at(number)
-    cohort = draw_cohort(terms.inbox.sampling, state.server.coins, number, plan.clients)
+    cohort = draw_cohort(terms.inbox.sampling, state.server.coins, number, plan.clients, plan.homes)
     if cohort.index is None:
         messages, *kept = _all_clients(plan, algorithm, terms, clients, state, number, cohort.present)
         personal, counted = trees.choose_rows(cohort.present, tuple(kept), (state.personal, counters_of(state.meters)))
@@ -118,7 +127,7 @@ def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, 
         messages, personal, counted = _gathered(plan, algorithm, terms, clients, state, number, cohort)
         weights = rows_at(clients.weights, slots)
     meters = with_counters(state.meters, counted)
-    expected = terms.inbox.sampling.rate * clients.weights
+    expected = terms.inbox.sampling.rate * clients.weights[: plan.clients]
     mail = Mail(messages, weights, slots, cohort.present, state.server, terms.inbox, expected)
     shared, server = server_round(plan.spec(), algorithm, state.shared, mail, number)
     after = State(shared, personal, meters, server)
@@ -140,10 +149,17 @@ def with_counters(meter: Meter, counted: tuple[Tree, Array, Tree]) -> Meter:
     return replace(meter, uses=uses, draws=draws, tape=tape)
 
 
-def _client(
-    spec: RoundSpec, algorithm: Algorithm, shared: Shared, number: Array, client: Client, rows: Rows
-) -> tuple[Tree, Personal, Tree]:
+Same = tuple[Algorithm, Shared, Array]
+"""What is the same for all clients of a round: the method, the published state, and the round's number."""
+
+
+def _same(algorithm: Algorithm, state: State, number: Array) -> Same:
+    return jax.tree.map(jnp.asarray, (algorithm, state.shared, number))
+
+
+def _client(spec: RoundSpec, same: Same, client: Client, rows: Rows) -> tuple[Tree, Personal, Tree]:
     """One client's message, personal state and counters, from its row of `_without_examples` and its examples."""
+    algorithm, shared, number = same
     message, personal, meter = client_round(spec, algorithm, shared, replace(client, rows=rows), number)
     return message, personal, counters_of(meter)
 
@@ -162,8 +178,8 @@ def _all_clients(
     everything = (present, _without_examples(terms, clients, state))
     for rows, width, most_steps in zip(clients.blocks, plan.widths, plan.most_steps, strict=True):
         here, own = trees.row(everything, slice(begin, begin + width))
-        run = partial(_client, plan.spec(most_steps), algorithm, state.shared, number)
-        parts.append(over_clients(plan.model, run, here, own, rows, devices=plan.devices))
+        run, same = partial(_client, plan.spec(most_steps)), _same(algorithm, state, number)
+        parts.append(over_clients(plan.model, run, same, here, own, rows, devices=plan.devices))
         begin += width
     return trees.concatenate(parts)
 
@@ -176,15 +192,16 @@ def _gathered(
     (rows,) = clients.blocks
     kept = (state.personal, counters_of(state.meters))
 
-    def of_client(most_steps: int, shared: Shared, kept: Tree, fixed: Client) -> tuple[Tree, Tree]:
+    def of_client(most_steps: int, same: Same, kept: Tree, fixed: Client) -> tuple[Tree, Tree]:
         personal, counted = kept
         client = replace(fixed, personal=personal, meter=with_counters(fixed.meter, counted))
-        message, *kept = _client(plan.spec(most_steps), algorithm, shared, number, client, fixed.rows)
+        message, *kept = _client(plan.spec(most_steps), same, client, fixed.rows)
         return message, tuple(kept)
 
     fixed = replace(_without_examples(terms, clients, state), personal=(), rows=rows)
     steps, places = (clients.steps, plan.most_steps[0]), (cohort.present, cohort.index)
-    found = over_cohort(plan.model, of_client, steps, places, (state.shared, kept, fixed), plan.devices)
+    everything = (_same(algorithm, state, number), kept, fixed)
+    found = over_cohort(plan.model, of_client, steps, places, everything, plan.devices)
     messages, (personal, counted) = found
     return messages, personal, counted
 
@@ -199,18 +216,43 @@ def run_rounds(
     """
 
     def of_run(algorithm: Algorithm, terms: Terms, clients: Clients, state: State) -> State:
+        if terms.inbox.sampling.capacity is not None:  # else nothing is kept at home
+            terms, clients, state = _filled_up(plan, terms, clients, state)
         step = lambda number, state: one_round(plan, algorithm, terms, clients, state, number)  # noqa: E731
-        return loop(plan.model, step, begin, end, state)
+        state = loop(plan.model, step, begin, end, state)
+        return _of_clients(partial(cut, length=plan.clients), state)
 
     seeds = over(plan.model, of_run, (None, None, 0, 0))
-    return over(plan.model, seeds, (0, 0, None, 0))(algorithms, terms, clients, states)
+    return _at_home(plan, over(plan.model, seeds, (0, 0, None, 0))(algorithms, terms, clients, states))
+
+
+def _of_clients(function: Callable[[Tree], Tree], state: State) -> State:
+    """The state after a function of what it has for every client."""
+    personal, meters, models = function((state.personal, state.meters, state.models))
+    return replace(state, personal=personal, meters=meters, models=models)
+
+
+def _filled_up(plan: Plan, terms: Terms, clients: Clients, state: State) -> tuple[Terms, Clients, State]:
+    """All of it for as many clients as homes can be divided by, once for all rounds: the last ones, who never take
+    part, are copies."""
+    more = partial(filled_up, length=plan.clients, devices=plan.homes)
+    data, choice = more(terms.own)
+    return replace(terms, data=data, choice=choice), more(clients), _of_clients(more, state)
+
+
+def _at_home(plan: Plan, states: State) -> State:
+    """States of every sweep point and seed, where the next program looks for them."""
+    if plan.homes == 1:
+        return states
+    states = kept_at(plan.homes, states)
+    return _of_clients(partial(kept_at, plan.homes, axis=2), states)
 
 
 @program()
 def start_all(plan: Plan, algorithms: Algorithm, keys: Array) -> State:
     """Starting states for every sweep point and seed; sweep points of a simulation share their seeds' streams."""
     seeds = jax.vmap(partial(start, plan), in_axes=(None, 0))
-    return jax.vmap(seeds, in_axes=(0, None))(algorithms, keys)
+    return _at_home(plan, jax.vmap(seeds, in_axes=(0, None))(algorithms, keys))
 
 
 @program()
@@ -223,7 +265,7 @@ def enter_phase(plan: Plan, algorithms: Algorithm, states: State) -> State:
 
     seeds = jax.vmap(one, in_axes=(None, 0))
     shared, personal = jax.vmap(seeds)(algorithms, states.shared)
-    return replace(states, shared=shared, personal=personal)
+    return _at_home(plan, replace(states, shared=shared, personal=personal))
 
 
 def _first_personal(plan: Plan, algorithm: Algorithm, shared: Shared) -> Personal:

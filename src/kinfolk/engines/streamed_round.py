@@ -68,12 +68,13 @@ def clients_part(
     """Messages, states and counters of the clients in some places. The memory of what was `kept` is used again."""
     plan = program.plan
 
-    def of_client(client: Client) -> tuple[Message, Personal, Tree]:
-        message, personal, meter = client_round(plan.spec(program.most_steps), fixed.algorithm, shared, client, number)
+    def of_client(same: Tree, client: Client) -> tuple[Message, Personal, Tree]:
+        algorithm, shared, number = same
+        message, personal, meter = client_round(plan.spec(program.most_steps), algorithm, shared, client, number)
         return message, personal, counters_of(meter)
 
-    everybody = _clients_at(program, fixed, kept, cohort, number)
-    return over_clients(plan.model, of_client, cohort.present, everybody, devices=plan.devices)
+    everybody, same = _clients_at(program, fixed, kept, cohort, number), (fixed.algorithm, shared, number)
+    return over_clients(plan.model, of_client, same, cohort.present, everybody, devices=plan.devices)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -88,8 +89,12 @@ def afterwards_part(
     """What the clients in some places make of their models alone, after the last round."""
     plan = program.plan
     everybody = _clients_at(program, fixed, kept, cohort, jnp.int32(0))
-    work = partial(personalised, plan, afterwards, fixed.algorithm, shared)
-    return over_clients(plan.model, work, cohort.present, everybody, devices=plan.devices)
+
+    def work(same: tuple[Afterwards, Algorithm, Shared], client: Client) -> Params:
+        return personalised(plan, *same, client)
+
+    same = (afterwards, fixed.algorithm, shared)
+    return over_clients(plan.model, work, same, cohort.present, everybody, devices=plan.devices)
 
 
 def _clients_at(program: Program, fixed: Fixed, kept: tuple[Personal, Tree], cohort: Cohort, number: Array) -> Client:

@@ -42,12 +42,16 @@ class Sum:
     """One unit moves the sum by at most clip^degree: 2 for sums of products of a clipped vector with itself."""
     within_l1: bool = False
     """Whether that bound also holds for the sum of absolute values."""
+    devices: int = 1
+    """Among how many devices units are divided."""
 
 
-def rows(contribution: Callable[[Tree, Tree], Tree]) -> Sum:
+def rows(contribution: Callable[[Tree, Tree], Tree], devices: int = 1) -> Sum:
     """The plain strategy: `contribution(public, unit)` for every unit, clipped as one long vector, then summed.
 
     On the grid, where releases are made, units that coins left out are computed too: time must not tell how many.
+
+    `devices`: among which units are divided; each sums its own, and what is released is the sum of all.
     """
 
     def summed(
@@ -56,7 +60,7 @@ def rows(contribution: Callable[[Tree, Tree], Tree]) -> Sum:
         def one(unit: Tree, weight: Array) -> Tree:
             return finish(contribution(public, unit), weight)
 
-        return batching.sum_of(one, units, weights, skip)
+        return batching.sum_of(one, units, weights, skip, devices)
 
     return Sum(
         "rows",
@@ -66,6 +70,7 @@ def rows(contribution: Callable[[Tree, Tree], Tree]) -> Sum:
             public, units, lambda v, w: to_grid(clip_one(v, w, clip), clip), weights, skip=False
         ),
         contribution,
+        devices=devices,
     )
 
 
@@ -88,7 +93,7 @@ def with_count(what: Sum) -> Sum:
         within = (norm_of(value) <= clip).astype(jnp.float32) - 0.5
         return clip_one(value, jnp.float32(1), clip), scale * within
 
-    return rows(counted)
+    return rows(counted, what.devices)
 
 
 def clip_one(contribution: Tree, weight: Array, clip: Array) -> Tree:

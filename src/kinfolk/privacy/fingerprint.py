@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 import jax
 import numpy as np
 from jax.extend import core
+from jax.sharding import AbstractMesh
 
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.types import Tree
@@ -29,9 +30,11 @@ def traced(function: Callable[..., Tree], arguments: tuple[Tree, ...]) -> tuple[
     """The program of a function at arguments of these shapes and types, and the shapes of what it returns.
 
     Arrays that came from Python numbers, whose type may give way, are taken as arrays of their type: engines' loops do
-    the same. Python numbers stay what they are.
+    the same. Python numbers stay what they are. A program is the same wherever it is traced: on one of several devices
+    JAX would write their names into it.
     """
-    return jax.make_jaxpr(function, return_shape=True)(*jax.tree.map(_shape, arguments))
+    with jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
+        return jax.make_jaxpr(function, return_shape=True)(*jax.tree.map(_shape, arguments))
 
 
 def _shape(leaf: Tree) -> Tree:

@@ -172,6 +172,8 @@ class Inbox:
     """Number of the round, from 0."""
     messages_are_clean: bool = field(metadata={"static": True})
     """Whether messages were released by the clients already."""
+    _devices: int = field(default=1, metadata={"static": True})
+    """Among how many devices messages are divided."""
 
     @property
     def laplace(self) -> bool:
@@ -198,7 +200,7 @@ class Inbox:
 
         `active`: whether it is asked; if not, it is zeros and free.
         """
-        what = clipping.rows(lambda _, unit: trees.scale(unit[1], unit[0]))
+        what = clipping.rows(lambda _, unit: trees.scale(unit[1], unit[0]), self._devices)
         return self._query(UPDATE, what, (), active)
 
     def mean(self, active: Value = True) -> tuple[Tree, Inbox]:
@@ -227,7 +229,7 @@ class Inbox:
             return jax.tree.map(lambda leaf: shares.reshape(-1, *(1,) * leaf.ndim) * leaf[None], message)
 
         widest = jnp.sqrt(jnp.square(relation).sum(axis=0)).max()
-        total, inbox = self._query(MIXTURE, clipping.rows(contribution), relation / widest, active)
+        total, inbox = self._query(MIXTURE, clipping.rows(contribution, self._devices), relation / widest, active)
         divisors = jnp.maximum(jnp.abs(relation) @ self.expected, 1e-6) / widest
         return jax.tree.map(lambda leaf: leaf / divisors.reshape(-1, *(1,) * (leaf.ndim - 1)), total), inbox
 

@@ -22,6 +22,7 @@ from kinfolk.batching import loop_lengths
 from kinfolk.data.federation import Federation
 from kinfolk.devices import usable
 from kinfolk.engines import streamed_counts
+from kinfolk.engines.cohorts import places_of
 from kinfolk.engines.layout import lay_out, lay_out_streamed, local_steps
 from kinfolk.engines.programs import LITTLE, work
 from kinfolk.engines.release_counts import count_uses
@@ -132,6 +133,7 @@ def prepare(
         experiment.tail_from,
         devices=devices,
         little_work=little and not streamed,
+        streamed=streamed,
     )
     who = Population(
         data.ids,
@@ -259,7 +261,7 @@ def check_job(
     data, choice = trees.row(terms.own, 0)
     algorithm, own = as_array(algorithm), as_array(Terms(data, choice, terms.inbox))
     capacity, exact = terms.inbox.sampling.capacity, tapes != (None, None)
-    places = None if capacity is None else min(capacity, plan.clients)
+    places = None if capacity is None else places_of(capacity, plan.clients, plan.homes)
     found = [
         check_round(plan.spec(steps), algorithm, own, trees.row(rows, (0, 0)), places, tapes)
         for rows, most_steps in zip(clients.blocks, plan.most_steps, strict=True)
