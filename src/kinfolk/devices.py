@@ -8,6 +8,8 @@ beyond rounding, and noise is drawn once.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable
 
 import jax
@@ -22,12 +24,19 @@ EVERYWHERE, DIVIDED = PartitionSpec(), PartitionSpec(AXIS)
 
 
 def usable(wanted: int | None = None) -> int:
-    """How many devices to use: so many as are `wanted`, if there are as many; None: all."""
+    """How many devices to use: so many as are `wanted`, if there are as many; None: all.
+
+    A CPU is divided into as many as are wanted, if it has as many cores and JAX was not yet used for anything.
+    """
+    given = "device_count" in os.environ.get("XLA_FLAGS", "") or jax.distributed.is_initialized()
+    if wanted is not None and 1 < wanted <= (os.cpu_count() or 1) and not given:
+        with contextlib.suppress(RuntimeError):  # it was used, and sees what it sees
+            jax.config.update("jax_num_cpu_devices", wanted)
     there = jax.device_count()
     if wanted is not None and not 1 <= wanted <= there:
         raise ConfigError(
-            f"devices={wanted} must lie between 1 and the {there} that JAX sees here: leave it out to use all; several "
-            "on one CPU are made by the variable XLA_FLAGS=--xla_force_host_platform_device_count=N"
+            f"devices={wanted} must lie between 1 and the {there} that JAX sees here: leave it out to use all; a CPU "
+            "can be divided until JAX is first used, by this setting or by jax.config.update('jax_num_cpu_devices', N)"
         )
     return there if wanted is None else wanted
 
@@ -82,12 +91,13 @@ def cut(rows: Tree, length: int) -> Tree:
 def kept_at(devices: int, tree: Tree, axis: int | None = None) -> Tree:
     """The tree, held by all devices, or, where they divide the length of `axis`, with a part of that axis on each.
 
-    So a program leaves its results where the next one looks for them, and is compiled once.
+    So a program leaves its results where the next one looks for them, and is compiled once. Several processes have all
+    of it each: what is elsewhere they could not read.
     """
 
     def placed(leaf: jax.Array) -> jax.Array:
-        divided = axis is not None and leaf.shape[axis] % devices == 0
-        spec = PartitionSpec(*[None] * axis, AXIS) if axis is not None and divided else EVERYWHERE
+        apart = axis is not None and leaf.shape[axis] % devices == 0 and jax.process_count() == 1
+        spec = PartitionSpec(*[None] * axis, AXIS) if axis is not None and apart else EVERYWHERE
         return jax.lax.with_sharding_constraint(leaf, NamedSharding(_mesh(devices), spec))
 
     return jax.tree.map(placed, tree)

@@ -59,7 +59,8 @@ def scale(factor: Tree, tree: Tree) -> Tree:
 
 
 def zeros_like(tree: Tree) -> Tree:
-    return jax.tree.map(jnp.zeros_like, tree)
+    """Zeros of the same shapes and types, wherever the tree's own numbers are."""
+    return jax.tree.map(lambda leaf: jnp.zeros(jnp.shape(leaf), jnp.result_type(leaf)), tree)
 
 
 def squared_norm(tree: Tree) -> Array:

@@ -1,6 +1,7 @@
 """Run by tests in processes of their own: the same rounds on one device and on several, or in several processes.
 
 python -m tests.engines.on_devices            # 8 devices on one CPU
+python -m tests.engines.on_devices asked      # 2 devices, asked for by the experiment
 python -m tests.engines.on_devices 2 0 PORT   # the first of 2 processes
 """
 
@@ -37,8 +38,8 @@ def simulated(level: str, devices: int) -> Any:
     return figure.rounds(figure.rounds(figure.init([0]), 0, 1), 1, ROUNDS)
 
 
-def at_homes(rounds: int, devices: int, released: bool, taped: Any = None) -> tuple[Any, Any]:
-    """The states of clients that take turns, each on its own device, after so many rounds; and what it began with."""
+def at_homes(devices: int, released: bool = False, taped: Any = None, clients: int = CLIENTS, **level: Any) -> Any:
+    """The states of clients that take turns, each on its own device, after all rounds; and what they began with."""
     from kinfolk import Engine, Experiment, ModelChoice, Phase, Training, client_level
     from kinfolk.batching import takes_turns
     from kinfolk.data.sets.synthetic import synthetic_schools
@@ -49,13 +50,14 @@ def at_homes(rounds: int, devices: int, released: bool, taped: Any = None) -> tu
     experiment = Experiment(
         seed=None if released else 0,
         model=ModelChoice("mlp", (2000,)),
-        privacy=client_level(epsilon=8.0, delta=1e-3, cohort=3.0, clip=0.1),
-        phases=(Phase("mean_regularized", rounds, {"step_size": 0.01}),),
+        privacy=client_level(epsilon=8.0, delta=1e-3, cohort=3.0, clip=0.1, **level),
+        phases=(Phase("mean_regularized", ROUNDS, {"step_size": 0.01}),),
         training=Training(batch_size=16),
         engine=Engine(devices=devices),
     )
-    job = prepare(experiment, synthetic_schools(clients=CLIENTS, least=20, most=40))
-    job = checked_for_release(job, rounds) if released else job
+    job = prepare(experiment, synthetic_schools(clients=clients, least=20, most=40))
+    job.require_checked()
+    job = checked_for_release(job, ROUNDS) if released else job
     places = job.terms.inbox.sampling.capacity
     assert takes_turns(job.plan.model)
     assert job.plan.homes == devices
@@ -63,9 +65,9 @@ def at_homes(rounds: int, devices: int, released: bool, taped: Any = None) -> tu
     figure = sweep_of(job)
     begun = figure.init([0])
     if released:
-        taped = with_fresh_noise(job, begun, rounds, range(rounds)) if taped is None else taped
+        taped = with_fresh_noise(job, begun, ROUNDS, range(ROUNDS)) if taped is None else taped
         begun = replace(begun, meters=taped.meters, server=taped.server)
-    return figure.rounds(figure.rounds(copied(begun), 0, 1), 1, rounds), begun
+    return figure.rounds(figure.rounds(copied(begun), 0, 1), 1, ROUNDS), begun
 
 
 def copied(tree: Any) -> Any:
@@ -129,11 +131,11 @@ def several_devices() -> None:
             same(alone, simulated(level, devices))
     published, taped = released(1)
     same(published, released(2, taped)[0])
-    alone, _ = at_homes(ROUNDS, 1, released=False)
-    published, taped = at_homes(ROUNDS, 1, released=True)
+    alone, _ = at_homes(1, clip_quantile=0.5)
+    published, taped = at_homes(1, released=True)
     for devices in (2, 8):
-        same(alone, at_homes(ROUNDS, devices, released=False)[0])
-        other, _ = at_homes(ROUNDS, devices, released=True, taped=taped)
+        same(alone, at_homes(devices, clip_quantile=0.5)[0])
+        other, _ = at_homes(devices, released=True, taped=taped)
         same(published, other)
         exactly(published.shared, other.shared)
 
@@ -144,10 +146,27 @@ def several_processes(count: int, number: int, port: str) -> None:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", count, number)
     same(simulated("example", count), simulated("example", 1))
+    same(at_homes(count, clients=60)[0], at_homes(1, clients=60)[0])
+
+
+def asked_for() -> None:
+    """An experiment that wants two devices of a CPU gets them, where JAX was not used before; later it sees no more."""
+    import jax
+    import pytest
+
+    from kinfolk.devices import usable
+    from kinfolk.toml import ConfigError
+
+    simulated("client", 2)
+    assert jax.device_count() == 2
+    with pytest.raises(ConfigError, match="until JAX is first used"):
+        usable(3)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
+    if sys.argv[1:] == ["asked"]:
+        asked_for()
+    elif sys.argv[1:]:
         several_processes(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
     else:
         os.environ["XLA_FLAGS"] = SEVERAL

@@ -36,6 +36,12 @@ def test_results_do_not_depend_on_how_many_devices_there_are() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core is not divided")
+def test_an_experiment_divides_a_cpu_by_itself() -> None:
+    finished(started("asked"))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_several_processes_compute_what_one_does(count: int) -> None:
     with socket.socket() as free:

@@ -189,6 +189,7 @@ def _gathered(
 ) -> tuple[Tree, Personal, Tree]:
     """The cohort's rounds. What is computed in an empty place is thrown away."""
     assert cohort.index is not None
+    assert not plan.streamed  # or clients would sit elsewhere than at home
     (rows,) = clients.blocks
     kept = (state.personal, counters_of(state.meters))
 

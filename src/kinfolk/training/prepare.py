@@ -98,7 +98,8 @@ def prepare(
     `given`, `own_model` and `own_algorithms` (one per phase): data, model and methods, where they are objects and not
     only named by the experiment. `before` is asked before anything is counted, with an account that is a draft.
     """
-    level, federations = experiment.privacy, federations_of(experiment, given)
+    level, devices = experiment.privacy, _devices(experiment)
+    federations = federations_of(experiment, given)
     data = federations[0]
     model = model_for(experiment, data, own_model)
     algorithms = own_algorithms or tuple(build_algorithm(p, level.level, data.ids) for p in experiment.phases)
@@ -124,7 +125,7 @@ def prepare(
     _check_phases(model, experiment, algorithms)
     weights = trees.size(jax.eval_shape(model.init, jax.random.key(0)))
     steps, runs = local_steps(sizes, training.batch_size, training.epochs), experiment.rounds * experiment.seeds
-    little, devices = work(sizes, steps, weights, runs) <= LITTLE, _devices(experiment)
+    little = work(sizes, steps, weights, runs) <= LITTLE
     plan = Plan(
         model,
         level.level,

@@ -62,6 +62,8 @@ class Report:
     violations: list[str] = field(default_factory=list)
     program: str = ""
     """Hash of the traced program."""
+    divides: bool = False
+    """Whether it divides work among devices."""
 
 
 def check(function: Callable[..., Tree], arguments: Sequence[Tree], labels: Sequence[Tree]) -> Report:
@@ -88,6 +90,7 @@ def check(function: Callable[..., Tree], arguments: Sequence[Tree], labels: Sequ
     report.labels = jax.tree.unflatten(jax.tree.structure(shapes), [plain(mark) for mark in unused])
     report.places = jax.tree.unflatten(jax.tree.structure(shapes), unused)
     report.program = fingerprint(closed)
+    report.divides = jaxprs.divides(closed)
     return report
 
 

@@ -104,6 +104,11 @@ def has_release(closed: core.ClosedJaxpr) -> bool:
     return any(equation.primitive is release_p for equation in _equations(closed))
 
 
+def divides(closed: core.ClosedJaxpr) -> bool:
+    """Whether a program divides work among devices, in a release or outside of it."""
+    return any(equation.primitive.name == "shard_map" for equation in _equations(closed))
+
+
 def shown_inside(closed: core.ClosedJaxpr) -> list[str]:
     """Operations of a program that hand values to somebody outside."""
     return list(dict.fromkeys(equation.primitive.name for equation in _equations(closed) if shows(equation)))

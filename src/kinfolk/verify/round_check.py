@@ -116,6 +116,10 @@ def check_round(
 
     reports += _check_outcome(spec, algorithm, (shared, personal), kept)
     client = check(round_of_client, arguments, labels)
+    if client.divides:
+        client.violations.append(
+            "a client's part divides work among devices: where engines divide clients, it would meet others there"
+        )
     reports.append(client)
     if client.labels is not None:
         message_marks, personal_marks, _ = client.labels

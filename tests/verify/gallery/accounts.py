@@ -29,7 +29,7 @@ from .checking import Bug, found_by_attack, found_by_replay
 from .leaks import Changed
 
 
-def fixed_size(sampling: Any, key: Any, number: Any, clients: int) -> Cohort:
+def fixed_size(sampling: Any, key: Any, number: Any, clients: int, homes: int = 1) -> Cohort:
     """Exactly one client in every round."""
     chosen = jax.random.randint(jax.random.fold_in(key, number), (), 0, clients)
     return Cohort(jnp.arange(clients) == chosen, None)

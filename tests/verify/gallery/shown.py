@@ -88,6 +88,15 @@ def of_public_values(rows: Any, gate: Any) -> Any:
     return jax.lax.cond(gate.round > 0, lambda: jax.debug.callback(SEEN.append, gate.size), lambda: None)
 
 
+def summed_over_devices(self: Any, shared: Any, personal: Any, gate: Any) -> Any:
+    """Each device of an engine has other clients, so this would be the sum of several clients' messages."""
+    trained, gate = descend(shared, gate, self.step_size)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("clients",))
+    whole = PartitionSpec()
+    total = jax.shard_map(lambda own: jax.lax.psum(own, "clients"), mesh=mesh, in_specs=whole, out_specs=whole)
+    return total(trees.subtract(trained, shared)), personal, gate
+
+
 def _bug(name: str, what: str, show: Any, sound: Any = of_public_values) -> Any:
     return planted(name, what, FedAvg(), "example", sound={"new_client": _client(sound)}, new_client=_client(show))
 
@@ -101,6 +110,13 @@ BUGS = (
         "a callback that data decide on",
         "a constant is printed, but only if a raw label is positive",
         one_of_two_branches,
+    ),
+    planted(
+        "messages summed over devices",
+        "what a client sends is summed over devices, where engines have other clients, before it is clipped",
+        FedAvg(),
+        "client",
+        new_client=summed_over_devices,
     ),
     _bug("a loop that data end", "a constant is printed as often as a raw label says", as_often_as_data_say),
 )
