@@ -81,7 +81,7 @@ SETTINGS = {
         noise=0.01,
         step_size=0.05,
         images={},
-        in_a_turn={"softmax": 5, "cnn_leaf": 2},
+        in_a_turn={"softmax": 20, "cnn_leaf": 5},
     ),
     "silo": Setting(
         {

@@ -55,7 +55,8 @@ def train(experiment: Experiment, data: Federation, task: Task, turn: Turn) -> l
     layers = iter(first)
     shared = tuple(next(layers) if own else {} for own in state.shared)
     everyone = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, :, None], job.plan.clients, axis=2), shared)
-    state = jax.tree.map(jnp.asarray, resident.State(shared, everyone, state.meters, state.server))
+    own = resident.State(shared, everyone, state.meters, state.server)
+    state = jax.tree.map(lambda new, old: jax.device_put(new, old.sharding), own, state)  # where rounds look for it
     for number in range(0, task.rounds, task.in_a_turn):
         turn(task.in_a_turn)
         state = jax.block_until_ready(figure.rounds(state, number, number + task.in_a_turn))

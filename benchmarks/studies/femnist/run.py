@@ -69,7 +69,7 @@ def pack(folder: Path, setting: Setting) -> None:
     def job(data: Federation, epsilon: float, rounds: int) -> Any:
         spare = rounds * overflow(setting, data)
         level = client_level(epsilon, DELTA - spare, clip=CLIP, cohort=setting.cohort)
-        phases, training = (Phase("fedavg", rounds),), Training(batch_size=BATCH)
+        phases, training = (Phase("fedavg", rounds),), Training(batch_size=BATCH, batches="shuffled")
         found = prepare(
             Experiment(seed=0, model=setting.model, training=training, privacy=level, phases=phases), [data]
         )
@@ -124,7 +124,7 @@ def report(found: dict[str, Any]) -> str:
     for row in parts["figure"]:
         signal = row["most_signal_to_noise"]
         shown = "no noise" if signal is None else f"signal to noise at most {signal:.3f} a round"
-        strength = "" if row["strength"] is None else f", strength {row['strength']:g}"
+        strength = "" if row["strength"] is None else f", strength {float(row['strength']):g}"
         lines.append(f"{row['method']}, epsilon {row['epsilon']}: {row['rounds']} rounds{strength}, {shown}")
     lines += ["", *table(parts["figure"], "as trained", lambda row: row["method"])]
     if parts["tune"]:

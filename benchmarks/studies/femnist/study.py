@@ -66,6 +66,8 @@ class Setting:
     selecting_steps: int = 60
     model: ModelChoice = PAPER
     speed: bool = True
+    methods: tuple[str, ...] = tuple(METHODS)
+    """Which are compared, besides training alone."""
 
 
 def without_privacy(terms: Terms) -> Terms:
@@ -117,7 +119,7 @@ class Study:
         row["at_seconds"] = time.perf_counter() - self.began
         self.found["rows"].append(row)
         print(json.dumps(row), flush=True)
-        self.results.write_text(json.dumps(self.found))
+        self.results.write_text(json.dumps(self.found, allow_nan=False))
 
     def known(self, **values: Any) -> dict[str, Any] | None:
         """The row with these values, if it was measured before."""
@@ -151,7 +153,7 @@ class Study:
         if not self.known(part="chosen"):
             each = [self.exact] * len(STRENGTHS)
             runs.append(Run(self.plan, "personal", self.choosing.clients, each, STRENGTHS))
-            for method in ("global", "small shared part") if len(self.setting.rounds) > 1 else ():
+            for method in self.with_own_rounds() if len(self.setting.rounds) > 1 else ():
                 runs.append(Run(self.plan, method, self.choosing.clients, [self.exact] * len(self.budgets)))
         speed = self.speed_runs() if self.setting.speed and not self.known(part="speed") else {}
         with ThreadPoolExecutor(4) as pool:  # what fails to compile here fails again where it is needed
@@ -193,41 +195,51 @@ class Study:
     def choose(self) -> tuple[dict[tuple[str, str], int], dict[str, float]]:
         """For every budget the rounds, then the strength, that do best on held-out training images."""
         if chosen := self.known(part="chosen"):
-            return {(method, budget): number for method, budget, number in chosen["rounds"]}, chosen["strengths"]
+            strengths = {budget: float(strength) for budget, strength in chosen["strengths"].items()}
+            return {(method, budget): number for method, budget, number in chosen["rounds"]}, strengths
         rounds, strengths = self.choose_rounds(), {}
         for budget in self.budgets:
             here = rounds["personal", budget]
-            names = [f"{s:g}" for s in STRENGTHS]
-            found = self.held_out("personal", [self.terms_for(budget, here)] * len(names), STRENGTHS, here, names)
+            run = Run(
+                self.plan, "personal", self.choosing.clients, [self.terms_for(budget, here)] * len(STRENGTHS), STRENGTHS
+            )
+            found = self.held_out(run, here, [f"{s:g}" for s in STRENGTHS], epsilon=budget)
             strengths[budget] = float(max(found, key=lambda name: found[name]))
         every = [[*key, value] for key, value in rounds.items()]
-        self.write(part="chosen", rounds=every, strengths=strengths, grid=STRENGTHS, pull=PULL)
+        shown = {budget: f"{strength:g}" for budget, strength in strengths.items()}  # JSON has no infinity
+        self.write(part="chosen", rounds=every, strengths=shown, grid=[f"{s:g}" for s in STRENGTHS], pull=PULL)
         return rounds, strengths
 
     def choose_rounds(self) -> dict[tuple[str, str], int]:
         """For every method and budget the number of rounds that does best, where there are several to choose from."""
         grid, best = self.setting.rounds, {}
         if len(grid) == 1:
-            return {(method, budget): grid[0] for method in METHODS for budget in self.budgets}
-        for method in ("global", "small shared part"):
+            return {(method, budget): grid[0] for method in self.setting.methods for budget in self.budgets}
+        for method in self.with_own_rounds():
             scores: dict[str, dict[int, float]] = {budget: {} for budget in self.budgets}
             for rounds in grid:
                 terms = [self.terms_for(budget, rounds) for budget in self.budgets]
-                found = self.held_out(method, terms, (), rounds, self.budgets)
+                found = self.held_out(Run(self.plan, method, self.choosing.clients, terms), rounds, self.budgets)
                 for budget, value in found.items():
                     scores[budget][rounds] = value
             best[method] = {budget: max(of, key=lambda r, of=of: of[r]) for budget, of in scores.items()}
-        return {(method, b): best.get(method, best["global"])[b] for method in METHODS for b in self.budgets}
+        return {
+            (method, b): best.get(method, best["global"])[b] for method in self.setting.methods for b in self.budgets
+        }
 
-    def held_out(
-        self, method: str, terms: Sequence[Terms], strengths: Sequence[float], rounds: int, names: Sequence[str]
-    ) -> dict[str, float]:
+    def with_own_rounds(self) -> list[str]:
+        """The methods whose number of rounds is chosen; the others take that of the global model."""
+        return [method for method in ("global", "small shared part") if method in self.setting.methods]
+
+    def held_out(self, run: Run, rounds: int, names: Sequence[str], **about: str) -> dict[str, float]:
         """Accuracy on held-out training images at every point of a sweep, with a seed of its own."""
-        parcel = self.choosing
-        models, _, seconds = self.train(Run(self.plan, method, parcel.clients, terms, strengths, 100), rounds)
-        errors = accuracy_errors(self.plan, parcel.tests, jax.tree.map(lambda leaf: leaf[:, 0], models))
+        what = {"part": "choose", "method": run.method, "rounds": rounds, **about}
+        if before := self.known(**what):
+            return before["accuracy"]
+        models, _, seconds = self.train(replace(run, first_seed=100), rounds)
+        errors = accuracy_errors(self.plan, self.choosing.tests, jax.tree.map(lambda leaf: leaf[:, 0], models))
         found = {name: summary(own)["mean"] for name, own in zip(names, np.asarray(errors), strict=True)}
-        self.write(part="choose", method=method, rounds=rounds, seconds=seconds, accuracy=found)
+        self.write(**what, seconds=seconds, accuracy=found)
         return found
 
     def figure(self, rounds: dict[tuple[str, str], int], strengths: dict[str, float]) -> None:
@@ -257,7 +269,7 @@ class Study:
                 method=method,
                 epsilon=budget,
                 rounds=number,
-                strength=strength if own == "personal" else None,
+                strength=f"{strength:g}" if own == "personal" else None,
                 noise_multiplier=noise,
                 shared_weights=weights,
                 most_signal_to_noise=self.setting.cohort / (noise * weights**0.5) if noise else None,
@@ -275,7 +287,7 @@ class Study:
             later = all(self.known(**part, epsilon=budget, seed=seed) for part in parts for seed in seeds)
             return not (later and self.known(part="figure", method=method, epsilon=budget))
 
-        every = [(method, budget) for budget in reversed(self.budgets) for method in METHODS]
+        every = [(method, budget) for budget in reversed(self.budgets) for method in self.setting.methods]
         return [(method, budget) for method, budget in [*every, ("local", NO_PRIVACY)] if needed(method, budget)]
 
     def tune(self, seed: int) -> None:

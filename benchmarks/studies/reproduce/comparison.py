@@ -68,11 +68,12 @@ class Comparison:
     def figure(self, method: Method, level: PrivacyLevel, data: Sequence[Federation]) -> Sweep:
         """One program for all strengths and seeds."""
         options = {"step_size": self.step_size, **method.options}
+        batches = "poisson" if self.level == "example" else "shuffled"  # nobody pays for a client's own batches
         experiment = Experiment(
             seed=0,
             seeds=self.seeds,
             model=self.model,
-            training=Training(batch_size=self.batch, weights=self.weights),
+            training=Training(batch_size=self.batch, weights=self.weights, batches=batches),
             privacy=level,
             phases=(Phase(method.algorithm, self.rounds, options),),
         )
@@ -161,6 +162,8 @@ def by_strength(setting: Comparison, swept: Mapping[str, Method]) -> Curves:
     return curves
 
 
+MOST_LOSS = 10.0
+"""Shown of a loss: larger ones, and those of runs that diverged and have none, are shown as this."""
 Noises = Mapping[str, tuple[float, float]]
 """By name: noise multiplier and clip norm."""
 
@@ -209,8 +212,9 @@ def traced(
             for end in ends(setting)
         ]
         for part, kept in (("loss", "losses"), ("accuracy", "scores")):
-            rows = zip(ends(setting), parts[kept], strict=True)
-            curves[f"{name}: {part}"] = [point(end, np.array(values)) for end, values in rows]
+            values = np.fmin(np.array(parts[kept]), MOST_LOSS)  # what is not a number is as large
+            rows = zip(ends(setting), values, strict=True)
+            curves[f"{name}: {part}"] = [point(end, own) for end, own in rows]
         costs = zip(ends(setting), spent, strict=True)
         curves[f"{name}: epsilon"] = [(float(end), round(epsilon, 4), 0.0) for end, epsilon in costs]
     return curves

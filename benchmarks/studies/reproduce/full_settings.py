@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.studies.reproduce.comparison import Comparison, Noises
+from benchmarks.studies.reproduce.comparison import MOST_LOSS, Comparison, Noises
 from benchmarks.studies.reproduce.cross_silo_measures import (
     CIFAR,
     MASKS,
@@ -74,7 +74,8 @@ CIFAR_RECIPE = Recipe("cifar10", {"silos": 30, "classes": 5}, rows=(500, 100), i
 NOISE_FULL = replace(PLAIN_FULL, methods=FOLLOWED, epsilons=(1.0,))
 AS_PRINTED = (
     "Noise is added to every weight of the cohort's mean, as algorithm 1 prints it: with 115 646 weights and deviation "
-    "0.05 it has length 17, and the mean of updates at most that of the clip norm."
+    "0.05 it has length 17, and the mean of updates at most that of the clip norm. Losses above "
+    f"{MOST_LOSS:g}, and those of runs that diverged, are shown as {MOST_LOSS:g}."
 )
 WRITERS = Recipe("femnist", {"most_images": 50})
 WRITERS_WORDS = "FEMNIST of LEAF: 294 writers, at most 50 images each, cnn_paper"

@@ -34,12 +34,21 @@ from benchmarks.studies.reproduce.pmtl_measures import (
 )
 from benchmarks.studies.reproduce.records import Claim, Curves, Item, Printed, at, means, never_below
 
-HIGHER = Claim(
-    "PMTL is at least as accurate as the global model at every epsilon", lambda c: never_below(c, PERSONAL, GLOBAL)
+ROUNDING = 0.005
+"""With infinite strength PMTL is the global model: then rounding alone puts that much between their accuracies."""
+HIGHER = (
+    Claim(
+        f"PMTL is at least as accurate as the global model at every epsilon (to {ROUNDING})",
+        lambda c: never_below(c, PERSONAL, GLOBAL, ROUNDING),
+    ),
+    Claim(
+        "PMTL is more accurate than the global model at some epsilon",
+        lambda c: not never_below(c, GLOBAL, PERSONAL, ROUNDING),
+    ),
 )
 LEARNS = Claim(
-    "the loss ends below that of guessing (log 62)",
-    lambda c: all(means(c, n)[-1] < math.log(62) for n in c if n.endswith("loss")),
+    "the loss ends below that of guessing (log 62), by more than two standard errors",
+    lambda c: all(c[n][-1][1] + 2 * c[n][-1][2] < math.log(62) for n in c if n.endswith("loss")),
 )
 ABSENT = "CelebA and StackOverflow cannot be had here"
 FROM_TABLE_3 = "PMTL's curve at epsilon 0.1, 0.8 and 2 is in the paper's table 3; the rest is in the figure only."
@@ -105,7 +114,7 @@ def items() -> list[Item]:
                 f"pmtl/figure-3{letter}",
                 f"PMTL against a private global model ({what})",
                 "PMTL has higher test accuracy than private FedAvg at every epsilon.",
-                (HIGHER,),
+                HIGHER,
                 partial(against_global, what, BOTH),
                 printed=pmtl_numbers(what),
                 read=FROM_TABLE_3,
@@ -163,7 +172,7 @@ def items() -> list[Item]:
                 f"PMTL against FedAvg and FedProx ({what})",
                 "Private FedProx is very similar to private FedAvg, and both are worse than PMTL.",
                 (
-                    HIGHER,
+                    *HIGHER,
                     Claim(
                         "FedProx is within 0.02 of FedAvg",
                         lambda c: (
