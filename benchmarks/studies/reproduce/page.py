@@ -190,7 +190,8 @@ A *full* run is the paper's setting, or as near as data allow; a *quick* one is 
 small setting. `kinfolk reproduce --all --quick`, once through with nothing compiled before, took 6 minutes 20 seconds
 on two quiet cores, with a stand-in for CIFAR-10 (its images: about a minute more). The column `quick` has CPU seconds
 of each item, {seconds:.0f} in all; four items of pmtl share the run of figure-3b, some were run again later.
-Full runs of FEMNIST, MNIST and CIFAR-10 are for an accelerator, that of School for two CPU cores: [how](full-runs.md).
+Full runs of MNIST and CIFAR-10 are for an accelerator, that of School, and with patience those of FEMNIST, for two CPU
+cores: [how](full-runs.md).
 """
 
 
