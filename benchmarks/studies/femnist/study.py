@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.studies.femnist.judged import accuracy_errors, selected, summary, tuned
+from benchmarks.studies.reproduce.scores import machine
 from kinfolk import trees
 from kinfolk.algorithms import REGISTRY
 from kinfolk.engines.loop import Sweep, points
@@ -101,7 +102,7 @@ class Study:
         self.parts = (self.tune, self.select) if select else (self.tune,)
         self.began = time.perf_counter()
         self.end = self.began + seconds
-        self.found: dict[str, Any] = {"device": jax.devices()[0].device_kind, "setting": asdict(setting), "rows": []}
+        self.found: dict[str, Any] = {"device": machine(), "setting": asdict(setting), "rows": []}
         if results.exists():
             self.found["rows"] = json.loads(results.read_text())["rows"]
         names = json.loads((folder / "terms.json").read_text())
