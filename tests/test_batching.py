@@ -11,7 +11,7 @@ import pytest
 
 from kinfolk import batching, models
 from kinfolk.data.federation import from_rows
-from kinfolk.engines import resident
+from kinfolk.engines import resident, results
 from kinfolk.privacy import clipping
 from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.privacy.mechanisms import shuffled_batch
@@ -47,7 +47,7 @@ def run(job: Job) -> list[np.ndarray]:
     keys = jax.vmap(jax.random.key)(jnp.arange(job.experiment.seeds, dtype=jnp.uint32))
     state = resident.start_all(job.plan, algorithm, keys)
     state = resident.run_rounds(job.plan, algorithm, terms, job.clients, state, jnp.int32(0), jnp.int32(2))
-    errors = resident.errors(job.plan, algorithm, job.tests, state)
+    errors = results.errors(job.plan, algorithm, job.tests, state)
     kept = (state.shared, state.personal, state.meters.uses, state.meters.draws, errors)
     return [np.asarray(leaf) for leaf in jax.tree.leaves(kept)]
 

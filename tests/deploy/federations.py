@@ -21,7 +21,7 @@ from kinfolk.deploy.policy import Columns, Policy
 from kinfolk.deploy.silo_program import prepare_silo
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.deploy.worker import Worker
-from kinfolk.engines import resident
+from kinfolk.engines import resident, results
 from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.training import run_directory
 from kinfolk.training.build import as_array, as_sweep
@@ -133,10 +133,10 @@ def simulated(study: Study, federation: Federation) -> resident.State:
         begin = end
     algorithm = as_sweep(job.algorithms[-1])
     if job.afterwards is not None:
-        state = resident.personalise(
+        state = results.personalise(
             job.plan, as_array(job.afterwards), algorithm, as_sweep(job.terms), job.clients, state
         )
-    state = replace(state, models=resident.all_models(algorithm, state))
+    state = replace(state, models=results.all_models(algorithm, state))
     return trees.row(state, (0, 0))
 
 

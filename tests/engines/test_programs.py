@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kinfolk.data.sets.synthetic import synthetic_schools
-from kinfolk.engines import programs, resident
+from kinfolk.engines import programs, resident, results
 from kinfolk.engines.programs import Program, can_be_quick
 from kinfolk.privacy.levels import example_level
 from kinfolk.training.build import as_sweep
@@ -38,7 +38,7 @@ def test_a_program_that_was_compiled_quickly_computes_the_same() -> None:
         ends = jnp.int32(0), jnp.int32(3)
         states = resident.run_rounds(plan, algorithms, as_sweep(made.terms), made.clients, states, *ends)
         found.append(
-            [*jax.tree.leaves(states.personal), *resident.errors(plan, algorithms, made.tests, states).values()]
+            [*jax.tree.leaves(states.personal), *results.errors(plan, algorithms, made.tests, states).values()]
         )
     for quick, thorough in zip(*found, strict=True):
         np.testing.assert_allclose(quick, thorough, rtol=1e-4, atol=1e-6)

@@ -9,7 +9,7 @@ import pytest
 
 from kinfolk.algorithms.mean_regularized_auto import MeanRegularizedAuto
 from kinfolk.data.choice import DataChoice
-from kinfolk.engines import resident
+from kinfolk.engines import resident, results
 from kinfolk.privacy.levels import example_level
 from kinfolk.training.build import as_sweep
 from kinfolk.training.experiment import Experiment, Phase, Training
@@ -42,7 +42,7 @@ def test_learned_strength_on_school(scaling: str) -> None:
     states = resident.start_all(job.plan, algorithms, keys)
     terms = as_sweep(job.terms, len(points))
     states = resident.run_rounds(job.plan, algorithms, terms, job.clients, states, jnp.int32(0), jnp.int32(ROUNDS))
-    errors = np.asarray(resident.errors(job.plan, algorithms, job.tests, states)["error"])
+    errors = np.asarray(results.errors(job.plan, algorithms, job.tests, states)["error"])
     rows = np.concatenate([np.asarray(block.mask).sum(axis=-1) for block in job.tests], axis=1)
     pooled = ((errors * rows).sum(axis=-1) / rows.sum(axis=-1)).mean(axis=-1)
     assert pooled[0] <= 1.02 * pooled[1:].min()

@@ -12,7 +12,7 @@ from kinfolk import models, trees
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import DataError, from_rows, pooled
 from kinfolk.data.sets.synthetic import synthetic_schools
-from kinfolk.engines import resident
+from kinfolk.engines import resident, results
 from kinfolk.engines.layout import lay_out
 from kinfolk.privacy.levels import Level, client_level, example_level, none
 from kinfolk.privacy.release import PrivacyError
@@ -106,7 +106,7 @@ def test_features_may_be_several_arrays(tmp_path: Path) -> None:
     state = resident.start_all(plan, algorithms, jax.random.key(0)[None])
     terms = jax.tree.map(lambda leaf: leaf[:, :4] if leaf.ndim > 1 and leaf.shape[1] > 4 else leaf, as_sweep(job.terms))
     state = resident.run_rounds(plan, algorithms, terms, clients, state, jnp.int32(0), jnp.int32(60))
-    assert float(resident.errors(plan, algorithms, tests, state)["error"].mean()) < 0.5 * float(np.var(y))
+    assert float(results.errors(plan, algorithms, tests, state)["error"].mean()) < 0.5 * float(np.var(y))
 
 
 @pytest.mark.parametrize(

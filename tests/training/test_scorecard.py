@@ -15,7 +15,7 @@ from kinfolk.cli.output import headings, in_words, judged
 from kinfolk.data.federation import Federation, from_rows
 from kinfolk.data.people import by_person
 from kinfolk.data.target import Target
-from kinfolk.engines.resident import errors_of
+from kinfolk.engines.results import errors_of
 from kinfolk.privacy.levels import example_level, none
 from kinfolk.training import loop, scorecard
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training

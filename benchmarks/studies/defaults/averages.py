@@ -22,7 +22,7 @@ from jax import Array
 
 from benchmarks.studies.defaults.compute import losses_of
 from kinfolk import trees
-from kinfolk.engines import resident
+from kinfolk.engines import resident, results
 from kinfolk.personalize import self_select
 from kinfolk.personalize.self_select import STRENGTHS, Candidate, SelfSelect
 from kinfolk.privacy.gates import DataGate
@@ -78,7 +78,7 @@ def ratios(path: Path) -> dict[str, list[float]]:
         states = resident.run_rounds(plan, algorithm, terms, clients, states, jnp.int32(0), jnp.int32(piece["rounds"]))
         losses = {}
         for name, step in {**{way: Tried(way) for way in WAYS}, "own": SelfSelect(rule="alone")}.items():
-            after = resident.personalise(plan, step, algorithm, terms, clients, states)
+            after = results.personalise(plan, step, algorithm, terms, clients, states)
             every = np.array(losses_of(plan, algorithm, tests, after)[0])
             losses[name] = every.reshape(len(about["taus"]), -1).mean(axis=1)
         for way in WAYS:

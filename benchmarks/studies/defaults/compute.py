@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kinfolk.engines import resident
+from kinfolk.engines import resident, results
 from kinfolk.privacy.levels import Level
 from kinfolk.training import job_file
 from kinfolk.training.build import build_model
@@ -46,7 +46,7 @@ def compute(path: Path, again: bool = False) -> None:
         states, clients = resident.start_all(plan, algorithm, keys), replace(clients, weights=weights)
         states = resident.run_rounds(plan, algorithm, terms, clients, states, jnp.int32(0), jnp.int32(piece["rounds"]))
         if afterwards is not None:
-            states = resident.personalise(plan, afterwards, algorithm, terms, clients, states)
+            states = results.personalise(plan, afterwards, algorithm, terms, clients, states)
         found = {"averaged": losses_of(plan, algorithm, tests, states)}
         if hasattr(states.personal, "track"):
             ended = replace(states, models=states.personal.track.model)
@@ -59,7 +59,7 @@ def compute(path: Path, again: bool = False) -> None:
 
 def losses_of(plan: resident.Plan, algorithm: object, tests: object, states: resident.State) -> list[list[float]]:
     """The mean client's test loss, per point and federation."""
-    found = resident.errors(plan, algorithm, tests, states)["loss"]  # type: ignore[arg-type]
+    found = results.errors(plan, algorithm, tests, states)["loss"]  # type: ignore[arg-type]
     return np.nanmean(np.asarray(found, np.float64), axis=-1).round(7).tolist()
 
 

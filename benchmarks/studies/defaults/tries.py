@@ -26,7 +26,7 @@ from benchmarks.studies.defaults.settings import DESIGN, DESIGN_SEEDS, EPSILONS,
 from kinfolk import recommend, trees
 from kinfolk.accounting.calibrate import Population, terms_for
 from kinfolk.data.federation import Federation
-from kinfolk.engines import resident
+from kinfolk.engines import resident, results
 from kinfolk.engines.layout import lay_out, local_steps
 from kinfolk.privacy.gates import GRADIENT
 from kinfolk.privacy.levels import Level
@@ -130,9 +130,9 @@ def _followed(plan: resident.Plan, algorithms: Any, terms: Any, clients: Any, te
     for stop in range(STOPS):
         ends = [jnp.int32(rounds * place // STOPS) for place in (stop, stop + 1)]
         states = resident.run_rounds(plan, algorithms, terms, clients, states, *ends)
-        found = resident.errors(plan, algorithms, tests, states)["loss"]
+        found = results.errors(plan, algorithms, tests, states)["loss"]
         losses.append(np.nanmean(np.asarray(found, np.float64), axis=-1))
-    models = jax.tree.map(np.asarray, resident.all_models(algorithms, states))
+    models = jax.tree.map(np.asarray, results.all_models(algorithms, states))
     return (models, jax.tree.map(np.asarray, states.shared["model"])), np.stack(losses)
 
 

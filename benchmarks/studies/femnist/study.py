@@ -44,7 +44,10 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 FLOPS_PER_IMAGE = 2 * (3 * 1024 * 62 + 3 * 64 * 800 * 64 + 2 * 576 * 25 * 32)
 """Of training on one image: forward, weights' gradients, and inputs' gradients of all layers but the first."""
 STRENGTHS = (0.0, 0.1, 1.0, 10.0, 100.0, 1e3, math.inf)
-"""Of mean regularisation, to choose from: from training alone to averaging."""
+"""Of mean regularisation: from training alone, which is shown and not chosen, to averaging."""
+WEAK = (0.1, 1.0)
+"""Strengths that are also tried with the most rounds: noise of the mean hardly reaches a model that is hardly pulled,
+so its best number of rounds is not the global model's."""
 TUNED = ("global", "personal", "small shared part", "local")
 """Methods whose models are fine-tuned."""
 PAPER = ModelChoice("cnn_paper")
@@ -200,16 +203,25 @@ class Study:
             return {(method, budget): number for method, budget, number in chosen["rounds"]}, strengths
         rounds, strengths = self.choose_rounds(), {}
         for budget in self.budgets:
-            here = rounds["personal", budget]
-            run = Run(
-                self.plan, "personal", self.choosing.clients, [self.terms_for(budget, here)] * len(STRENGTHS), STRENGTHS
-            )
-            found = self.held_out(run, here, [f"{s:g}" for s in STRENGTHS], epsilon=budget)
-            strengths[budget] = float(max(found, key=lambda name: found[name]))
+            scores = self.by_strength(budget, rounds["personal", budget])
+            rounds["personal", budget], strengths[budget] = max(scores, key=lambda pair: scores[pair])
         every = [[*key, value] for key, value in rounds.items()]
         shown = {budget: f"{strength:g}" for budget, strength in strengths.items()}  # JSON has no infinity
         self.write(part="chosen", rounds=every, strengths=shown, grid=[f"{s:g}" for s in STRENGTHS], pull=PULL)
         return rounds, strengths
+
+    def by_strength(self, budget: str, usual: int) -> dict[tuple[int, float], float]:
+        """Held-out accuracy of mean regularisation by rounds and strength, above 0; `usual`: the global model's rounds.
+
+        Weak pulls are also tried with the most rounds.
+        """
+        found: dict[tuple[int, float], float] = {}
+        for rounds in sorted({usual, max(self.setting.rounds)}):
+            each = STRENGTHS if rounds == usual else WEAK
+            run = Run(self.plan, "personal", self.choosing.clients, [self.terms_for(budget, rounds)] * len(each), each)
+            scores = self.held_out(run, rounds, [f"{strength:g}" for strength in each], epsilon=budget)
+            found |= {(rounds, strength): scores[f"{strength:g}"] for strength in each if strength}
+        return found
 
     def choose_rounds(self) -> dict[tuple[str, str], int]:
         """For every method and budget the number of rounds that does best, where there are several to choose from."""
@@ -229,7 +241,7 @@ class Study:
         }
 
     def with_own_rounds(self) -> list[str]:
-        """The methods whose number of rounds is chosen; the others take that of the global model."""
+        """The methods whose number of rounds is chosen without a strength; the others take that of the global model."""
         return [method for method in ("global", "small shared part") if method in self.setting.methods]
 
     def held_out(self, run: Run, rounds: int, names: Sequence[str], **about: str) -> dict[str, float]:

@@ -24,7 +24,7 @@ from benchmarks.studies.defaults.settings import CONFIRMATION, DESIGN, DESIGN_SE
 from benchmarks.studies.few_releases.class_releases import FOUR, TWELVE, Variant, fitted
 from kinfolk.algorithms.few_releases_binary import FewReleasesBinary
 from kinfolk.data.federation import Federation
-from kinfolk.engines import resident
+from kinfolk.engines import resident, results
 
 VARIANTS = {"four": FOUR, "twelve": TWELVE}
 MOST_WEIGHTS = 128
@@ -80,7 +80,7 @@ def of_library(case: tries.Case) -> np.ndarray:
     keys = jax.vmap(jax.random.key)(jnp.arange(len(case.data), dtype=jnp.uint32) + DESIGN_SEEDS[0])
     states = resident.start_all(plan, algorithms, keys)
     states = resident.run_rounds(plan, algorithms, terms, clients, states, jnp.int32(0), jnp.int32(method.rounds))
-    losses = resident.errors(plan, algorithms, tests, states)["loss"]
+    losses = results.errors(plan, algorithms, tests, states)["loss"]
     return np.nanmean(np.asarray(losses, np.float64), axis=-1)
 
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import batching
-from kinfolk.engines import resident
+from kinfolk.engines import resident, results
 from kinfolk.engines.resident import Clients, Plan, State
 from kinfolk.privacy.levels import Terms
 from kinfolk.types import Afterwards, Algorithm, Params, Rows, Tree
@@ -40,13 +40,13 @@ class Loop:
 
     def models(self, state: State) -> Params:
         """The models that clients predict with, one row per client."""
-        return resident.final_models(self.algorithm, state)
+        return results.final_models(self.algorithm, state)
 
     def errors(self, tests: tuple[Rows, ...], state: State) -> dict[str, Array]:
         """Every client's mean loss and mean error on its rows of `tests`, which are in blocks like the clients'."""
         algorithm, states = (jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], x) for x in (self.algorithm, state))
         states, blocks = (jax.tree.map(lambda leaf: leaf[None], x) for x in (states, tests))
-        return resident.one_run(resident.errors(self.plan, algorithm, blocks, states))
+        return resident.one_run(results.errors(self.plan, algorithm, blocks, states))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -90,7 +90,7 @@ class Sweep:
 
     def errors(self, states: State) -> dict[str, Array]:
         """Mean test loss and error of every point, seed and client of `states`."""
-        return resident.errors(self.plan, self.algorithms, self.tests, states)
+        return results.errors(self.plan, self.algorithms, self.tests, states)
 
     def pooled(self, errors: Array) -> Array:
         """The `errors` of clients as one for all of a seed's test rows together, for every point and seed."""
@@ -99,11 +99,11 @@ class Sweep:
 
     def models(self, states: State) -> Params:
         """The models that clients of `states` predict with, one row per point, seed and client."""
-        return resident.all_models(self.algorithms, states)
+        return results.all_models(self.algorithms, states)
 
     def personalised(self, states: State, afterwards: Afterwards) -> State:
         """The `states` after clients worked on their models alone, as `afterwards` says; free at client level only."""
-        return resident.personalise(self.plan, afterwards, self.algorithms, self.terms, self.clients, states)
+        return results.personalise(self.plan, afterwards, self.algorithms, self.terms, self.clients, states)
 
 
 def points(values: Sequence[Tree]) -> Tree:

@@ -7,12 +7,13 @@ rounds runs without compiling again, and results do not depend on how the rounds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from kinfolk import trees
@@ -20,12 +21,10 @@ from kinfolk.batching import loop, over, over_clients, over_cohort, rows_at, tak
 from kinfolk.devices import cut, filled_up, kept_at
 from kinfolk.engines.cohorts import Cohort, draw_cohort
 from kinfolk.engines.programs import program
-from kinfolk.models import error
-from kinfolk.outcomes import rate
 from kinfolk.privacy.levels import Level, Terms
-from kinfolk.privacy.release import Meter, PrivacyError, new_meter
-from kinfolk.rounds import Client, Mail, RoundSpec, client_round, data_gate, server_round
-from kinfolk.types import Afterwards, Algorithm, Model, Params, Personal, Rows, Shared, Tree
+from kinfolk.privacy.release import Meter, new_meter
+from kinfolk.rounds import Client, Mail, RoundSpec, client_round, server_round
+from kinfolk.types import Algorithm, Model, Params, Personal, Rows, Shared, Tree
 
 
 @trees.register
@@ -86,6 +85,11 @@ class Plan:
         """Among how many devices clients are divided for good, with all that is theirs: where they take turns."""
         return self.devices if takes_turns(self.model) and not self.streamed else 1
 
+    def in_blocks(self, tree: Tree) -> list[Tree]:
+        """Every block's rows of what has one row per client."""
+        ends = np.cumsum(self.widths).tolist()
+        return [trees.row(tree, slice(end - width, end)) for end, width in zip(ends, self.widths, strict=True)]
+
     def spec(self, most_steps: int | None = None) -> RoundSpec:
         """A round's program, for clients of at most so many local steps."""
         most = most_steps or max(self.most_steps)
@@ -100,15 +104,10 @@ def start(plan: Plan, algorithm: Algorithm, key: Array) -> State:
     keys = jax.vmap(partial(jax.random.fold_in, client_key))(jnp.arange(plan.clients, dtype=jnp.int32))
     meters = jax.vmap(lambda k: new_meter(k, plan.level.data_kinds))(keys)
     state = State(shared, personal, meters, new_meter(server_key, plan.level.inbox_kinds))
-    return state if plan.tail_from is None else replace(state, models=_models(algorithm, state))
+    return state if plan.tail_from is None else replace(state, models=latest_models(algorithm, state))
 
 
-def final_models(algorithm: Algorithm, state: State) -> Params:
-    """The models that clients predict with, one row per client."""
-    return state.models if jax.tree.leaves(state.models) else _models(algorithm, state)
-
-
-def _models(algorithm: Algorithm, state: State) -> Params:
+def latest_models(algorithm: Algorithm, state: State) -> Params:
     """The models that the algorithm says clients predict with."""
     clients = state.meters.draws.shape[0]
     return jax.vmap(partial(algorithm.model, state.shared), axis_size=clients)(state.personal)
@@ -134,7 +133,7 @@ def one_round(plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, 
     if plan.tail_from is None:
         return after
     share = 1 / jnp.maximum(number - plan.tail_from + 1, 1).astype(jnp.float32)
-    newest = _models(algorithm, after)
+    newest = latest_models(algorithm, after)
     return replace(after, models=jax.tree.map(lambda old, new: old + share * (new - old), state.models, newest))
 
 
@@ -158,13 +157,13 @@ def _same(algorithm: Algorithm, state: State, number: Array) -> Same:
 
 
 def _client(spec: RoundSpec, same: Same, client: Client, rows: Rows) -> tuple[Tree, Personal, Tree]:
-    """One client's message, personal state and counters, from its row of `_without_examples` and its examples."""
+    """One client's message, personal state and counters, from its row of `without_examples` and its examples."""
     algorithm, shared, number = same
     message, personal, meter = client_round(spec, algorithm, shared, replace(client, rows=rows), number)
     return message, personal, counters_of(meter)
 
 
-def _without_examples(terms: Terms, clients: Clients, state: State) -> Client:
+def without_examples(terms: Terms, clients: Clients, state: State) -> Client:
     """What the engine holds for clients besides their examples, which lie in blocks; one row each."""
     nothing = Rows((), (), ())
     return Client(state.personal, nothing, state.meters, terms.own, clients.sizes, clients.steps)
@@ -174,13 +173,11 @@ def _all_clients(
     plan: Plan, algorithm: Algorithm, terms: Terms, clients: Clients, state: State, number: Array, present: Array
 ) -> tuple[Tree, Personal, Tree]:
     """Every client's round, block by block."""
-    parts, begin = [], 0
-    everything = (present, _without_examples(terms, clients, state))
-    for rows, width, most_steps in zip(clients.blocks, plan.widths, plan.most_steps, strict=True):
-        here, own = trees.row(everything, slice(begin, begin + width))
-        run, same = partial(_client, plan.spec(most_steps)), _same(algorithm, state, number)
+    same, parts = _same(algorithm, state, number), []
+    blocks = plan.in_blocks((present, without_examples(terms, clients, state)))
+    for (here, own), rows, most_steps in zip(blocks, clients.blocks, plan.most_steps, strict=True):
+        run = partial(_client, plan.spec(most_steps))
         parts.append(over_clients(plan.model, run, same, here, own, rows, devices=plan.devices))
-        begin += width
     return trees.concatenate(parts)
 
 
@@ -199,7 +196,7 @@ def _gathered(
         message, *kept = _client(plan.spec(most_steps), same, client, fixed.rows)
         return message, tuple(kept)
 
-    fixed = replace(_without_examples(terms, clients, state), personal=(), rows=rows)
+    fixed = replace(without_examples(terms, clients, state), personal=(), rows=rows)
     steps, places = (clients.steps, plan.most_steps[0]), (cohort.present, cohort.index)
     everything = (_same(algorithm, state, number), kept, fixed)
     found = over_cohort(plan.model, of_client, steps, places, everything, plan.devices)
@@ -276,87 +273,6 @@ def _first_personal(plan: Plan, algorithm: Algorithm, shared: Shared) -> Persona
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (plan.clients, *leaf.shape[1:])), personal)
 
 
-def personalised(
-    plan: Plan, afterwards: Afterwards, algorithm: Algorithm, shared: Shared, client: Client, model: Params = ()
-) -> Params:
-    """What one client makes of its model alone; `model`: where that is not what the algorithm says.
-
-    Nobody else sees it, so it costs nothing at client level; at example level models are published, and it is refused.
-    """
-    if plan.level.clients_pay:
-        raise PrivacyError("work after training looks at raw data: it is free at level='client', refused at 'example'")
-    model = model if jax.tree.leaves(model) else algorithm.model(shared, client.personal)
-    common = algorithm.model(shared, algorithm.init_client(shared, jnp.int32(0)))
-    return afterwards(common, model, data_gate(plan.spec(), client, jnp.int32(0)))
-
-
-@program()
-def personalise(
-    plan: Plan, afterwards: Afterwards, algorithms: Algorithm, terms: Terms, clients: Clients, states: State
-) -> State:
-    """What clients make of their models alone, after the last round, for every sweep point and seed."""
-
-    def of_client(algorithm: Algorithm, shared: Shared, own: tuple[Params, Client], rows: Rows) -> Params:
-        model, client = own
-        return personalised(plan, afterwards, algorithm, shared, replace(client, rows=rows), model)
-
-    def of_run(algorithm: Algorithm, terms: Terms, clients: Clients, state: State) -> State:
-        parts, begin = [], 0
-        everything = (state.models, _without_examples(terms, clients, state))
-        for rows, width in zip(clients.blocks, plan.widths, strict=True):
-            own = trees.row(everything, slice(begin, begin + width))
-            parts.append(over(plan.model, partial(of_client, algorithm, state.shared), (0, 0))(own, rows))
-            begin += width
-        return replace(state, models=trees.concatenate(parts))
-
-    seeds = over(plan.model, of_run, (None, None, 0, 0))
-    return over(plan.model, seeds, (0, 0, None, 0))(algorithms, terms, clients, states)
-
-
 def one_run(states: Tree) -> Tree:
     """The first sweep point and seed of what has these two axes in front: of a release, the only ones."""
     return trees.row(states, (0, 0))
-
-
-@jax.jit
-def all_models(algorithms: Algorithm, states: State) -> Params:
-    """`final_models` for every sweep point and seed."""
-    return jax.vmap(jax.vmap(final_models, in_axes=(None, 0)))(algorithms, states)
-
-
-@program()
-def errors(plan: Plan, algorithms: Algorithm, tests: Sequence[Rows], states: State) -> dict[str, Array]:
-    """Per sweep point, seed and client: mean loss, and mean error (squared error, or share of wrong labels).
-
-    Of numbers also `mae`, the mean absolute error.
-    """
-
-    def of_client(algorithm: Algorithm, shared: Shared, own: tuple[Personal, Params], rows: Rows) -> dict[str, Array]:
-        personal, params = own
-        params = params if jax.tree.leaves(params) else algorithm.model(shared, personal)
-        return errors_of(plan.model, params, rows)
-
-    def of_run(algorithm: Algorithm, tests: Sequence[Rows], state: State) -> dict[str, Array]:
-        parts, begin = [], 0
-        for rows, width in zip(tests, plan.widths, strict=True):
-            own = trees.row((state.personal, state.models), slice(begin, begin + width))
-            parts.append(over(plan.model, partial(of_client, algorithm, state.shared), (0, 0))(own, rows))
-            begin += width
-        return trees.concatenate(parts)
-
-    seeds = over(plan.model, of_run, (None, 0, 0))
-    return over(plan.model, seeds, (0, None, 0))(algorithms, tests, states)
-
-
-def errors_of(model: Model, params: Params, rows: Rows) -> dict[str, Array]:
-    """One client's mean loss and mean error on these rows; NaN where there are none: nothing was measured."""
-    losses = jax.vmap(lambda x, y: model.loss(params, x, y))(rows.x, rows.y)
-    outputs = jax.vmap(lambda x: model.predict(params, x))(rows.x)
-    wrong = jax.vmap(lambda output, y: error(model, output, y))(outputs, rows.y)
-    count = jnp.where(rows.mask.any(), rows.mask.sum().astype(jnp.float32), jnp.nan)
-    each = {"loss": losses, "error": wrong}
-    if model.outcome == "number":
-        each["mae"] = jnp.sqrt(wrong)
-    if model.outcome == "count":
-        each["mae"] = jnp.abs(rate(outputs) - rows.y)
-    return {name: jnp.where(rows.mask, values, 0).sum() / count for name, values in each.items()}

@@ -13,7 +13,8 @@ from jax import Array
 
 from kinfolk import trees
 from kinfolk.batching import over_clients
-from kinfolk.engines.resident import Clients, Plan, counters_of, personalised, with_counters
+from kinfolk.engines.resident import Clients, Plan, counters_of, with_counters
+from kinfolk.engines.results import personalised
 from kinfolk.privacy.levels import Terms
 from kinfolk.privacy.release import Meter, new_meter
 from kinfolk.rounds import Client, Mail, client_round, server_round

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kinfolk.engines import resident
+from kinfolk.engines import resident, results
 from kinfolk.engines.resident import State
 from kinfolk.training import checkpoints, run_directory, streaming_backend
 from kinfolk.training.build import as_array, as_sweep
@@ -80,14 +80,14 @@ class Resident:
     def personalise(self, job: Job, where: Run, phase: int, state: State) -> tuple[State, np.ndarray | None]:
         step, chooses = beside_alone(job)
         algorithm, terms = as_sweep(job.algorithms[phase]), as_sweep(job.terms)
-        after = resident.personalise(job.plan, as_array(step), algorithm, terms, job.clients, state)
+        after = results.personalise(job.plan, as_array(step), algorithm, terms, job.clients, state)
         if not chooses:
             return after, None
         after, alone = (replace(after, models=models) for models in after.models)
         return after, measure(job, phase, alone)["error"]
 
     def write_models(self, job: Job, path: Path, phase: int, state: State) -> None:
-        models = resident.one_run(jax.device_get(resident.all_models(as_sweep(job.algorithms[phase]), state)))
+        models = resident.one_run(jax.device_get(results.all_models(as_sweep(job.algorithms[phase]), state)))
         run_directory.write_tree(path, models, ids=np.array(job.ids))
 
     def tidy(self, state: State) -> None:

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from kinfolk import trees
-from kinfolk.engines import resident
+from kinfolk.engines import results
 from kinfolk.engines.resident import State
 from kinfolk.training import scorecard
 from kinfolk.training.build import as_sweep, shared_model
@@ -17,7 +17,7 @@ from kinfolk.types import Tree
 
 def measure(job: Job, phase: int, state: State) -> dict[str, np.ndarray]:
     """Test loss and error of every seed and client."""
-    found = resident.errors(job.plan, as_sweep(job.algorithms[phase]), job.tests, state)
+    found = results.errors(job.plan, as_sweep(job.algorithms[phase]), job.tests, state)
     return {name: np.asarray(values)[0] for name, values in found.items()}
 
 
@@ -65,7 +65,7 @@ def at_the_end(job: Job, phase: int, state: Tree, numbers: Numbers) -> tuple[Sco
     if job.experiment.engine.store == "device":
         lacking = [one.key for one in scorecard.yardsticks(model.outcome, data[0].target) if one.key not in numbers]
         if lacking:
-            models = jax.device_get(resident.all_models(as_sweep(job.algorithms[phase]), state))
+            models = jax.device_get(results.all_models(as_sweep(job.algorithms[phase]), state))
             found = [scorecard.of_models(model, trees.row(models, (0, n)), data[n % len(data)]) for n in seeds]
             own |= {key: scorecard.together(found)[key] for key in lacking}
         published = jax.device_get(state.shared)

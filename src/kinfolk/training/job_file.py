@@ -23,7 +23,7 @@ import numpy as np
 from kinfolk.algorithms import REGISTRY
 from kinfolk.algorithms.schedules import Schedule
 from kinfolk.devices import usable
-from kinfolk.engines import resident
+from kinfolk.engines import resident, results
 from kinfolk.engines.resident import Clients, Plan, State
 from kinfolk.files import npz
 from kinfolk.personalize import AFTERWARDS
@@ -151,8 +151,8 @@ def run(parcel: Parcel, chunks: int = 1) -> tuple[State, dict[str, np.ndarray], 
         begin += rounds
     if parcel.afterwards is not None:
         rest = (parcel.algorithms[-1], parcel.terms, parcel.clients, state)
-        state = resident.personalise(plan, parcel.afterwards, *rest)
-    found = resident.errors(plan, parcel.algorithms[-1], parcel.tests, state)
+        state = results.personalise(plan, parcel.afterwards, *rest)
+    found = results.errors(plan, parcel.algorithms[-1], parcel.tests, state)
     return state, {name: np.asarray(values) for name, values in found.items()}, seconds
 
 

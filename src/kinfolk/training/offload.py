@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from kinfolk.accounting.ledger import Ledger
-from kinfolk.engines import resident
+from kinfolk.engines import resident, results
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.toml import ConfigError
 from kinfolk.training import inputs, job_file, run_directory, run_files
@@ -104,7 +104,7 @@ def merge(path: Path, result: Path, *, data: GivenData | None = None) -> Run:
     rounds, last = job.experiment.rounds, len(job.experiment.phases) - 1
     fresh = resident.start_all(job.plan, as_sweep(job.algorithms[last]), keys_of(job))
     models = job.afterwards is not None
-    like = replace(fresh, models=resident.all_models(as_sweep(job.algorithms[last]), fresh)) if models else fresh
+    like = replace(fresh, models=results.all_models(as_sweep(job.algorithms[last]), fresh)) if models else fresh
     wanted = [f"leaf{n}" for n in range(len(jax.tree.leaves(kept(like))))]
     if not arrays.keys() >= {*wanted}:
         raise run_files.damaged(result, "arrays are missing")

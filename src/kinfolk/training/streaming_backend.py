@@ -19,7 +19,8 @@ from kinfolk import trees
 from kinfolk.batching import over
 from kinfolk.data.federation import Data
 from kinfolk.engines import client_store, streaming
-from kinfolk.engines.resident import Plan, counters_of, errors_of, one_run, with_counters
+from kinfolk.engines.resident import Plan, counters_of, one_run, with_counters
+from kinfolk.engines.results import errors_of
 from kinfolk.engines.streamed_round import states_of
 from kinfolk.engines.streaming import Streamed
 from kinfolk.training import run_directory
