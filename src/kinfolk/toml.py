@@ -116,7 +116,7 @@ def _tables(value: object, name: str) -> list[str]:
     plain, nested = [], []
     for key, item in items.items():
         path = _dotted(name, _key(key))
-        if item is None or item == {}:
+        if item is None or (item == {} and _is_record(value)):  # what a mapping says is kept: a name may be all
             continue
         if _is_record(item) or isinstance(item, dict):
             nested += ["", f"[{path}]", *_tables(item, path)]

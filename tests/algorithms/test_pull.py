@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 from jax import Array
 
 from kinfolk import models, trees
@@ -237,6 +238,48 @@ def test_overlapping_groups_minimise_what_the_docstring_says(signs: list[list[in
             slopes = np.einsum("kij,kj->ki", bends, found[number, place] - minima)
             np.testing.assert_allclose(slopes + strength * away, 0, atol=2e-3)
             np.testing.assert_allclose(relation @ away, 0, atol=2e-3)
+
+
+PATH = np.array([[0, 1, 0, 0], [1, 0, 2, 0], [0, 2, 0, 0.5], [0, 0, 0.5, 0]], np.float32)
+OPPOSITES = np.array([[0, -1, 1, 0], [-1, 0, -0.5, 0], [1, -0.5, 0, 0], [0, 0, 0, 0]], np.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("graph", [PATH, OPPOSITES, np.ones((4, 4), np.float32) - np.eye(4, dtype=np.float32)])
+def test_a_graph_minimises_the_papers_objective(graph: np.ndarray) -> None:
+    """`sum of losses + strength/2 tr(W L W^T)`, L the graph's Laplacian, signs and all; who has no edge is alone."""
+    found, _ = at_rest(build("relation_regularized", pull="step", graph=graph), (1.0, 3.0), rounds=400)
+    bends, minima = losses(4)
+    degrees = np.abs(graph).sum(axis=0)
+    laplacian = (np.diag(degrees) - graph) / degrees.mean()
+    for number, strength in enumerate((1.0, 3.0)):
+        left = scipy.linalg.block_diag(*bends) + strength * np.kron(laplacian, np.eye(WEIGHTS))
+        best = np.linalg.solve(left, np.einsum("kij,kj->ki", bends, minima).ravel()).reshape(4, WEIGHTS)
+        for own in found[number]:
+            np.testing.assert_allclose(own, best, atol=2e-3)
+
+
+@pytest.mark.slow
+def test_a_graph_in_cohorts_and_without_a_pull() -> None:
+    """Who has many neighbours is near the optimum also if a third takes part; nobody is pulled with strength 0."""
+    full = np.ones((30, 30), np.float32) - np.eye(30, dtype=np.float32)
+    found, _ = at_rest(build("relation_regularized", pull="step", graph=full), (0.0, 1.0), (5,), 30, 600, 1 / 3)
+    bends, minima = losses(30)
+    np.testing.assert_allclose(found[0, 0], minima, atol=2e-3)
+    left = np.asarray(scipy.linalg.block_diag(*bends)) + np.kron(np.eye(30) - full / 29, np.eye(WEIGHTS))
+    best = np.linalg.solve(left, np.einsum("kij,kj->ki", bends, minima).ravel()).reshape(30, WEIGHTS)
+    assert np.abs(found[1, 0] - best).mean() < 0.25 * np.abs(minima - best).mean()
+
+
+@pytest.mark.slow
+def test_a_graph_with_infinite_strength_averages_neighbours() -> None:
+    """One connected graph: all end near one model, as federated averaging with few small steps does."""
+    full = np.ones((4, 4), np.float32) - np.eye(4, dtype=np.float32)
+    found, _ = at_rest(build("relation_regularized", pull="step", graph=full), (np.inf,), (1,), rounds=400)
+    bends, minima = losses(4)
+    mean = optimum(bends, minima, np.inf)[0]
+    spread = np.abs(minima - mean).mean()
+    assert np.abs(found[0, 0] - mean).mean() < 0.35 * spread
 
 
 @pytest.mark.slow

@@ -21,9 +21,10 @@ from kinfolk import (
     example_level,
     from_rows,
     none,
+    recommend,
     run,
 )
-from kinfolk.algorithms.relations import relation_of, with_relation
+from kinfolk.algorithms.relations import graph_of, relation_of, with_relation
 from kinfolk.cli.data import read_relation
 from kinfolk.data.federation import DataError
 from kinfolk.data.tables.read import groups_by
@@ -36,6 +37,8 @@ from kinfolk.training.build import build_algorithm
 TOWNS = ("graz", "lyon", "oslo", "turku")
 SLOPES = {"graz": 1.0, "lyon": -1.0, "oslo": 1.0, "turku": -1.0}
 GROUPS = {"graz": "up", "lyon": "down", "oslo": "up", "turku": "down"}
+GRAPH = {"graz": {"lyon": 0.5}, "lyon": {"oslo": 2.0}, "turku": {}}
+WEIGHTS = [[0, 0.5, 0, 0], [0.5, 0, 2, 0], [0, 2, 0, 0], [0, 0, 0, 0]]
 MATRIX = [[0.0, 1.0, 0.0, 1.0], [1.0, 0.0, 1.0, 0.0]]
 
 
@@ -104,10 +107,32 @@ def test_toml_as_people_write_it() -> None:
         ({"relation": [[1, 1, 1, float("nan")]]}, "not finite: give weights; negative ones mean opposites"),
         ({"relation": [[1, 1, 1, 0]]}, "only zeros for client 'turku': give it a group"),
         ({"relation": [[1, 1, 1, 1], [0, 0, 0, 0]]}, "only zeros in row 1"),
-        ({"groups": {"graz": "a"}}, "groups has no group for client 'lyon': all 4 clients need one"),
+        ({"groups": {"graz": "a"}}, "groups does not name client 'lyon': all 4 clients need a group"),
         ({"groups": {**GROUPS, "bern": "a"}}, "groups names 'bern', which is none of the 4 clients"),
         ({"groups": ["a", "b"]}, "must name each client's group"),
         ({"groups": GROUPS, "relation": MATRIX}, "groups and relation both say"),
+        ({"relation": np.eye(4)}, "as many independent groups as clients, 4: .* give fewer groups, or, .*, graph"),
+        ({"groups": {town: town for town in TOWNS}}, "nobody is pulled"),
+        ({"relation": MATRIX, "graph": GRAPH}, "relation and graph both say"),
+        ({"graph": MATRIX}, r"graph has shape \(2, 4\), and there are 4 clients: give one row and one column for each"),
+        ({"graph": np.eye(4)}, "client 'graz' as its own neighbour: its weight must be 0"),
+        ({"graph": np.triu(np.ones((4, 4)), 1)}, "two weights for 'graz' and 'lyon': it must be the same both ways"),
+        ({"graph": np.zeros((4, 4))}, "graph joins nobody"),
+        ({"graph": [[0, float("inf")]]}, "graph holds numbers that are not finite"),
+        ({"graph": "graz"}, "graph is no matrix of numbers"),
+        (
+            {"graph": {"graz": {"lyon": float("nan")}, "oslo": {}, "turku": {}}},
+            "graph holds numbers that are not finite",
+        ),
+        ({"relation": [[1e30, 1, 1, 1]]}, r"relation holds 1e\+30: only proportions matter"),
+        ({"groups": {**GROUPS, "lyon": None}}, "a name is missing, None stands for it"),
+        ({"graph": {"graz": {"lyon": "much"}, "oslo": {}, "turku": {}}}, "graph is no matrix of numbers"),
+        (
+            {"graph": {"graz": {"lyon": 1.0}}},
+            "graph does not name client 'oslo': all 4 clients must be",
+        ),
+        ({"graph": {**GRAPH, "bern": {}}}, "graph names 'bern', which is none of the 4 clients"),
+        ({"graph": {**GRAPH, "oslo": {"lyon": 3.0}}}, "the edge between 'oslo' and 'lyon' has two weights"),
     ],
 )
 def test_what_is_no_relation_of_these_clients_is_refused(options: dict[str, Any], words: str) -> None:
@@ -158,25 +183,58 @@ def test_the_command_line_takes_a_file(form: str, tmp_path: Path, command: Any) 
 def test_a_graph_is_a_file_of_edges(tmp_path: Path) -> None:
     path = tmp_path / "graph.csv"
     path.write_text("client,neighbour,weight\ngraz,lyon,0.5\nlyon, oslo ,2\nturku,turku,1\n")
-    groups = read_relation(path)
-    wanted = [[1, 0.5, 0, 0], [0.5, 1, 2, 0], [0, 2, 1, 0], [0, 0, 0, 1]]
-    assert relation_of({"groups": groups}, ("graz", "lyon", "oslo", "turku")).tolist() == wanted
-    phase = Phase("relation_regularized", 2, {"groups": groups})
+    (graph,) = read_relation(path).values()
+    assert graph_of(graph, TOWNS).tolist() == WEIGHTS
+    phase = Phase("relation_regularized", 2, {"graph": graph})
     (again,) = from_toml(to_toml(Experiment(phases=(phase,))), Experiment).phases
     assert again == phase
     path.write_text("client,neighbour\ngraz,lyon\n")
-    assert read_relation(path) == {"graz": {"graz": 1.0, "lyon": 1.0}, "lyon": {"lyon": 1.0, "graz": 1.0}}
+    assert read_relation(path) == {"graph": {"graz": {"lyon": 1.0}, "lyon": {"graz": 1.0}}}
     for text, words in (
         ("client,neighbour,weight\na,b\n", "must have 3 columns in every line"),
         ("client,neighbour,weight\na,b,much\n", "could not convert string to float: 'much'"),
         ("client,neighbour,weight\na,b,1\nb,a,2\n", "the edge between 'b' and 'a' has two weights: give it once"),
         ("from,to,weight\na,b,1\n", "under exactly these names"),
+        ("lyon,a\ngraz,b\n", "under exactly these names in the first line"),
+        ("client,group\ngraz,\n", "names no group for client 'graz'"),
     ):
         path.write_text(text)
         with pytest.raises(ConfigError, match=words):
             read_relation(path)
     with pytest.raises(ConfigError, match="not finite"):
         build_algorithm(Phase("relation_regularized", 1, {"groups": {"a": {"a": float("inf")}}}), "none", ("a",))
+
+
+def test_a_client_with_several_lines_is_in_several_groups(tmp_path: Path) -> None:
+    path = tmp_path / "groups.csv"
+    path.write_text("client,group\ngraz,a\nlyon,b\ngraz,b\n")
+    assert read_relation(path) == {"graz": ["a", "b"], "lyon": "b"}
+    with pytest.raises(ConfigError, match=r"cannot be read .* for a column of the tables, column:region"):
+        read_relation(Path("region"))
+
+
+def test_a_graph_as_people_write_it() -> None:
+    for graph in (GRAPH, {"oslo": {"lyon": 2}, "lyon": {"graz": 0.5, "oslo": 2.0}, "turku": []}, WEIGHTS):
+        phase = recommend(federation(), none(), relation={"graph": graph}, seed=0).phases[0]
+        assert phase.method == "relation_regularized"
+        assert build_algorithm(phase, "none", TOWNS).graph.tolist() == WEIGHTS  # type: ignore[attr-defined]
+    assert graph_of({"graz": ["oslo", "turku"], "lyon": "turku"}, TOWNS).tolist() == [
+        [0, 0, 1, 1],
+        [0, 0, 0, 1],
+        [1, 0, 0, 0],
+        [1, 1, 0, 0],
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", LEVELS, ids=["example", "client"])
+def test_neighbours_learn_from_each_other_and_opposites_too(level: PrivacyLevel, tmp_path: Path) -> None:
+    """Graz is like oslo and the opposite of lyon; turku, which is joined to nobody, learns alone."""
+    graph = {"graz": {"oslo": 1.0, "lyon": -1.0}, "oslo": {"lyon": -1.0}, "turku": {}}
+    found = weights_of(run(experiment(level, {"graph": graph}), tmp_path, data=federation()).path)
+    assert all(found[town] * SLOPES[town] > 0.3 for town in TOWNS)
+    sizes = [found[town] * SLOPES[town] for town in ("graz", "lyon", "oslo")]
+    assert max(sizes) - min(sizes) < 0.25, "what is joined is pulled together, turned round where it is the opposite"
 
 
 def test_a_file_that_is_no_relation_is_refused(tmp_path: Path, command: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -28,11 +28,13 @@ from kinfolk.types import Algorithm
 from kinfolk.verify.replay import replay
 
 PAIRS = [(name, level) for name, entry in REGISTRY.items() for level in entry.levels]
-OTHER_PULL = "mean_regularized, the other pull"
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    OTHER_PULL: ("mean_regularized", {"pull": "step", "rule": "increment"}),
+OTHER_PULL, GRAPH = "mean_regularized, the other pull", "relation_regularized, a graph"
+VARIANTS: dict[str, tuple[str, Callable[[int], dict[str, Any]]]] = {
+    OTHER_PULL: ("mean_regularized", lambda clients: {"pull": "step", "rule": "increment"}),
+    GRAPH: ("relation_regularized", lambda clients: {"pull": "step", "graph": chain(clients)}),
 }
-"""Options under which a method's states or messages are others: by a name of their own, the method and the options."""
+"""Options under which a method's states or messages are others: by a name of their own, the method and, for a number of
+clients, the options."""
 CLOSELY = [*PAIRS, *((name, level) for name, (method, _) in VARIANTS.items() for level in REGISTRY[method].levels)]
 PRIVATE = [pair for pair in CLOSELY if pair[1] != "none"]
 CORE = ("mean_regularized", "example")
@@ -43,6 +45,20 @@ BATCH = 4
 SIZES = (5, 6, 9, 14, 20)
 
 
+def chain(clients: int) -> np.ndarray:
+    """Everybody is joined to the next, as its opposite, and with another weight than the one before."""
+    weights = np.diag(-np.arange(1.0, clients), 1)
+    return (weights + weights.T).astype(np.float32)
+
+
+def variant(name: str, clients: int) -> tuple[str, dict[str, Any]]:
+    """The method and the options that a name stands for."""
+    if name not in VARIANTS:
+        return name, {}
+    method, options = VARIANTS[name]
+    return method, options(clients)
+
+
 def quick_level(name: str) -> str:
     """The level at which an algorithm is run before every commit: the one with the smallest private program."""
     return next(level for level in ("client", "example", "none") if level in REGISTRY[name].levels)
@@ -50,7 +66,12 @@ def quick_level(name: str) -> str:
 
 HEAVY = ("few_releases", "few_releases_binary")
 """Methods whose round takes long to compile; they are left to the full run."""
-QUICK = [CORE, *((name, quick_level(name)) for name in REGISTRY if name not in HEAVY), (OTHER_PULL, "client")]
+QUICK = [
+    CORE,
+    *((name, quick_level(name)) for name in REGISTRY if name not in HEAVY),
+    (OTHER_PULL, "client"),
+    (GRAPH, "client"),
+]
 """One pair of each algorithm, and the core: tests that share one compiled round look at these in the fast run."""
 
 
@@ -113,7 +134,7 @@ def world(name: str, level: str, *, blocks: int = 2, cohort: float | None = None
     uses = {kind: np.full(len(sizes), count) for kind, count in most_uses.items()}
     terms = terms_for(tiny_level(level, cohort), Population(federation.ids, sizes, BATCH), uses)
     terms = jax.tree.map(jnp.asarray, terms)
-    method, options = VARIANTS.get(name, (name, {}))
+    method, options = variant(name, len(sizes))
     algorithm = jax.tree.map(jnp.float32, REGISTRY[method].build(**options))
     model = models.generalized_linear(3, REGISTRY[method].outcome)
     return World(Plan(model, Level(level), widths, most), algorithm, terms, trees.row(clients, 0))

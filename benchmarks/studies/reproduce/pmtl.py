@@ -101,7 +101,7 @@ def items() -> list[Item]:
                         lambda c: all(np.diff(means(c, n)).min() > 0 for n in c if n.endswith("epsilon")),
                     ),
                 ),
-                partial(trajectories, what, ONE),
+                partial(trajectories, what, ONE[what]),
                 across="rounds",
                 up="loss, accuracy, epsilon",
                 log_across=False,

@@ -86,6 +86,11 @@ class Pull:
         """The model that a client uses."""
         return own if self.kind == "round" else pulled(own.model, centre, own.kept)
 
+    def shown(self, own: Tree, centre: Params) -> Params:
+        """A client's model as others are told of it: the one it uses, or, where an infinite strength leaves it none
+        of its own, where its steps ended."""
+        return own if self.kind == "round" else pulled(own.model, centre, jnp.where(own.kept == 0, 1, own.kept))
+
 
 def pulled(model: Params, centre: Params, kept: Value) -> Params:
     """The model, with this part of its distance to the centre left."""

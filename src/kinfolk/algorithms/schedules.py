@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 
@@ -43,6 +43,13 @@ def at(value: Value, number: Value) -> Value:
         return value
     turns = jnp.floor(jnp.asarray(number, jnp.float32) / value.every)
     return value.start * jnp.power(jnp.asarray(value.factor, jnp.float32), turns)
+
+
+def scaled(value: Value, factor: Value) -> Value:
+    """The value, or every value of a schedule, times a factor; 0 times infinity is 0."""
+    if isinstance(value, Schedule):
+        return replace(value, start=scaled(value.start, factor))
+    return jnp.where(jnp.asarray(factor) == 0, 0, jnp.asarray(value, jnp.float32) * factor)
 
 
 def noise_factors(algorithms: Iterable[Algorithm], spans: Iterable[Sized]) -> tuple[float, ...]:

@@ -7,20 +7,22 @@ The one place that decides model, method, local work and rounds where the user d
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kinfolk import limits
 from kinfolk.algorithms.registry import REGISTRY, rounds_of, takes_steps
+from kinfolk.algorithms.relations import RELATION, options_for
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import Federation
 from kinfolk.data.registry import load_data
 from kinfolk.data.tables import schema as schemas
 from kinfolk.outcomes import OUTCOMES
 from kinfolk.privacy.levels import PrivacyLevel, example_level
+from kinfolk.toml import ConfigError
 from kinfolk.training import public_numbers
-from kinfolk.training.experiment import Afterwards, Experiment, ModelChoice, Phase, Training
+from kinfolk.training.experiment import Afterwards, Experiment, ModelChoice, Phase, Training, require_level
 from kinfolk.training.inputs import as_units
 from kinfolk.training.public_numbers import Method, Settings
 
@@ -51,7 +53,8 @@ class Given:
     hidden: tuple[int, ...] = ()
     """Widths of the hidden layers of a network; none: a linear model."""
     relation: Any = None
-    """Who is related to whom: a mapping from clients to groups, or a matrix (groups x clients)."""
+    """Who is related to whom: a mapping from clients to groups, a matrix (groups x clients), or `{"graph": ...}`, each
+    client's neighbours or a matrix (clients x clients)."""
     pull: str | None = None
     """In every local `step`, or once a `round`."""
 
@@ -107,12 +110,13 @@ def recommend(
     `federation`: features between -1 and 1; only its public numbers are used. `privacy`: the level, by default
     example level with epsilon 3. `seed`, `seeds`: of a simulation; no seed makes a release. What else is given comes
     first: `method`, `rounds`, `step_size`, `batch_size` (0: full batches), `strength` (a number or "auto"), `hidden`
-    (widths of a network's hidden layers), `relation` (a mapping from clients to groups, or a matrix) and `pull` (in
-    every local "step", or once a "round").
+    (widths of a network's hidden layers), `relation` (a mapping from clients to groups, a matrix, or `{"graph": ...}`)
+    and `pull` (in every local "step", or once a "round").
 
     Run it with `run(experiment, data=federation)`.
     """
     level = example_level(epsilon=3.0) if privacy is None else privacy
+    require_level(level)
     given = Given(
         method,
         rounds,
@@ -241,7 +245,10 @@ def _own_and_shared(model: ModelChoice, public: Numbers, theory: Method, given: 
 
 
 def for_choice(choice: DataChoice, seed: int, privacy: PrivacyLevel, given: Given) -> Recipe:
-    """Model, local work and method for data by name: a built-in set, or a function of the user's own (loaded here)."""
+    """Model, local work and method for data by name: a built-in set, or a function of the user's own (loaded here).
+
+    A built-in set, which is not loaded here, gets the linear model of whatever it holds.
+    """
     if ":" in choice.name:
         return for_federation(load_data(choice, seed), privacy, given)
     method = given.method or _asked_for(given) or "mean_regularized"
@@ -265,10 +272,12 @@ def _work(method: str, given: Given, usual: Settings, strength: float | None = N
         options["strength"] = strength if given.strength is None else given.strength
     if given.pull is not None:
         options["pull"] = given.pull
-    if isinstance(given.relation, Mapping):
-        options["groups"] = {str(client): group for client, group in given.relation.items()}
-    elif given.relation is not None:
-        options["relation"] = given.relation
+    if given.relation is not None:
+        if method in REGISTRY and RELATION not in REGISTRY[method].options():
+            raise ConfigError(
+                f"method={method!r} takes no relation: name relation_regularized, which does, or leave one of them out"
+            )
+        options |= options_for(given.relation)
     batch_size = usual.batch_size if given.batch_size is None else given.batch_size or None
     rounds = given.rounds or rounds_of(method) or usual.rounds
     return Training(batch_size), Phase(method, rounds, options)
