@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from kinfolk.accounting import composition
+from kinfolk.algorithms.mean_regularized import RULES
+from kinfolk.data.federation import Federation
+from kinfolk.engines import resident
+from kinfolk.engines.cohorts import draw_cohort
+from kinfolk.engines.resident import State
+from kinfolk.privacy.levels import client_level
 from kinfolk.privacy.mechanisms import Cost
 from kinfolk.theory import client_level as theory
+from kinfolk.training import prepare
+from kinfolk.training.build import as_sweep
+from kinfolk.training.experiment import Experiment, Phase
+from kinfolk.training.prepare import Job
+from tests.small import six_schools
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-8])
@@ -23,8 +38,16 @@ def test_theorem_1_without_sampling(delta: float) -> None:
     last = theory.largest_epsilon(delta)
     assert 2.5 * log < last < 4.1 * log
     assert theory.gaussian_delta(1.01 * last / (2 * math.sqrt(log)), 1.01 * last) > delta
-    with pytest.raises(ValueError, match="must lie between 0 and 2 log"):
+    with pytest.raises(ValueError, match=r"epsilon=.* must be above 0 and at most .*: the proof ends"):
         theory.noise_on_mean(2.1 * log, delta, clip=1.0, rounds=1, clients=1)
+
+
+def test_no_noise_is_enough_for_nothing_and_none_for_everything() -> None:
+    assert theory.published_multiplier(0.0, 1e-5, 3) == math.inf
+    assert theory.published_multiplier(math.inf, 1e-5, 3) == 0
+    for delta in (1e-300, 0.3, 0.9, 1 - 1e-12):
+        last = theory.largest_epsilon(delta)
+        assert theory.gaussian_delta(last / (2 * math.sqrt(math.log(1 / delta))), last) == pytest.approx(delta)
 
 
 def test_exact_delta_is_the_accountants() -> None:
@@ -68,20 +91,51 @@ def test_fixed_cohorts_give_participation_away() -> None:
     assert everybody.known_cohort_delta() == pytest.approx(theory.gaussian_delta(math.sqrt(rounds) / noise, promised))
 
 
-def test_the_personal_models_of_the_others_name_the_cohort() -> None:
-    """Algorithm 1: a model moves in exactly the rounds its client is in, so q - 1 moved ones mean that I was there."""
-    generator, clients, size = np.random.default_rng(1), 12, 5
-    for _ in range(50):
-        before, chosen = generator.normal(size=clients), generator.choice(clients, size, replace=False)
-        after = before.copy()
-        after[chosen] += 0.1 * generator.normal(size=size)
-        assert (size - (after[1:] != before[1:]).sum() == 1) == (0 in chosen)
+def personal_of(state: State) -> np.ndarray:
+    """Every client's state as a row of numbers."""
+    leaves = [np.asarray(leaf)[0, 0] for leaf in jax.tree.leaves(state.personal)]
+    return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
 
 
-def test_billboard_lemma() -> None:
-    """Others' models are functions of what is published and of their own data: no test does better on them."""
-    generator, runs, epsilon = np.random.default_rng(2), 200_000, 1.0
-    shared = [generator.normal(size=runs) + shift for shift in (0.0, 0.8)]
-    own = (shared[0] * 0.3 + 2.0 > 2.1, shared[1] * 0.3 + 2.0 > 2.1)
-    for event in ([part.mean() for part in own], [(part > 1.2).mean() for part in shared]):
-        assert event[1] - math.exp(epsilon) * event[0] <= theory.gaussian_delta(0.8, epsilon) + 0.01
+def started(data: Federation, rule: str, **level: float) -> tuple[Job, State, Callable[..., State]]:
+    """Algorithm 1 through the gates at client level: the job, the first state, and one round (state, number)."""
+    phase = Phase("mean_regularized", 20, {"rule": rule, "strength": 0.5})
+    privacy = client_level(4.0, allow_large_delta=True, **level)
+    job = prepare.prepare(Experiment(seed=0, privacy=privacy, phases=(phase,)), [data])
+    algorithm, terms = as_sweep(job.algorithms[0]), as_sweep(job.terms)
+
+    def one(state: State, number: int) -> State:
+        return resident.run_rounds(
+            job.plan, algorithm, terms, job.clients, state, jnp.int32(number), jnp.int32(number + 1)
+        )
+
+    return job, resident.start_all(job.plan, algorithm, jax.random.key(0)[None]), one
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_personal_model_moves_in_exactly_the_rounds_of_its_client(rule: str) -> None:
+    """So all others together see who else was there: of a cohort of fixed size, whether the last client was."""
+    job, state, one_round = started(six_schools(seed=0), rule, cohort=3.0)
+    sizes = set()
+    for number in range(12):
+        cohort = draw_cohort(job.terms.inbox.sampling, state.server.coins[0, 0], jnp.int32(number), 6)
+        before, state = personal_of(state), one_round(state, number)
+        moved = (personal_of(state) != before).any(axis=1)
+        np.testing.assert_array_equal(moved, cohort.present)
+        sizes.add(int(moved.sum()))
+    assert len(sizes) > 2, "coins: here the others' models do not tell, as theorem 2 needs"
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_billboard_lemma(rule: str) -> None:
+    """One client's data changed: given what is published the others' models are the same, bit for bit."""
+    data = six_schools(seed=0)
+    other = replace(data, train=replace(data.train, y=data.train.y * (np.arange(6) > 0)[:, None]))
+    (_, mine, one_round), (_, theirs, other_round) = (started(found, rule) for found in (data, other))
+    for number in range(4):
+        published = jax.tree.map(jnp.copy, mine.shared)
+        mine, theirs = one_round(mine, number), other_round(replace(theirs, shared=published), number)
+        same = (personal_of(mine) == personal_of(theirs)).all(axis=1)
+        np.testing.assert_array_equal(same, np.arange(6) > 0)
+        equal = jax.tree.map(jnp.array_equal, mine.shared, theirs.shared)
+        assert not all(jax.tree.leaves(equal)), "the client's data do reach what is published"

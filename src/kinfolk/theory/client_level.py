@@ -29,7 +29,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special, stats
 
+from kinfolk.limits import above
 from kinfolk.roots import root
+from kinfolk.theory.ranges import CHANCE, COUNT, NOT_NEGATIVE, POSITIVE, RATE, SPENT, require
 
 
 def noise_on_mean(epsilon: float, delta: float, *, clip: float, rounds: int, clients: int) -> float:
@@ -43,27 +45,35 @@ def noise_on_mean(epsilon: float, delta: float, *, clip: float, rounds: int, cli
     >>> round(noise_on_mean(1.0, 1e-5, clip=1.0, rounds=100, clients=1000), 4)
     0.1357
     """
-    if not 0 < epsilon <= 2 * math.log(1 / delta):
-        raise ValueError(f"epsilon={epsilon} must lie between 0 and 2 log(1/delta)={2 * math.log(1 / delta):.3g}")
+    require(CHANCE, delta=delta)
+    require(POSITIVE, clip=clip)
+    require(COUNT, rounds=rounds, clients=clients)
+    require(above(0, 2 * math.log(1 / delta), "the proof ends at 2 log(1/delta)"), epsilon=epsilon)
     return clip / clients * published_multiplier(epsilon, delta, rounds)
 
 
 def published_multiplier(epsilon: float, delta: float, rounds: int) -> float:
     """Theorem 1's noise without sampling as a multiplier of the clip on the sum: `4 sqrt(T log(1/delta)) / epsilon`.
 
-    For replace-one, and for epsilon up to `largest_epsilon`.
+    For replace-one, and for epsilon up to `largest_epsilon`. No noise is enough for epsilon 0.
 
     `epsilon`, `delta`: what is promised. `rounds`: T.
     """
+    require(SPENT, epsilon=epsilon)
+    require(CHANCE, delta=delta)
+    require(COUNT, rounds=rounds)
+    if not epsilon:
+        return math.inf
     return 4 * math.sqrt(rounds * math.log(1 / delta)) / epsilon
 
 
 def gaussian_delta(shift: float, epsilon: float) -> float:
     """The exact delta at `epsilon` of telling N(0, 1) from N(`shift`, 1): the best that anybody can do."""
+    require(NOT_NEGATIVE, shift=shift, epsilon=epsilon)
     if not shift:
         return 0.0
     seen, rare = shift / 2 - epsilon / shift, -shift / 2 - epsilon / shift
-    return float(special.ndtr(seen) - math.exp(epsilon + special.log_ndtr(rare)))
+    return max(0.0, float(special.ndtr(seen) - math.exp(epsilon + special.log_ndtr(rare))))
 
 
 def largest_epsilon(delta: float) -> float:
@@ -74,8 +84,9 @@ def largest_epsilon(delta: float) -> float:
 
     `delta`: what is promised.
     """
+    require(CHANCE, delta=delta)
     half = 2 * math.sqrt(math.log(1 / delta))
-    return root(lambda epsilon: gaussian_delta(epsilon / half, epsilon) - delta, half, 40 * half**2)
+    return root(lambda epsilon: gaussian_delta(epsilon / half, epsilon) - delta, half, 40 * half * (1 + half))
 
 
 @dataclass(frozen=True)
@@ -92,6 +103,13 @@ class Cohorts:
     """The promise."""
     noise_multiplier: float
     """z: noise on the sum of a round's updates, over the clip."""
+
+    def __post_init__(self) -> None:
+        require(RATE, rate=self.rate)
+        require(COUNT, rounds=self.rounds)
+        require(NOT_NEGATIVE, epsilon=self.epsilon)
+        require(CHANCE, delta=self.delta)
+        require(POSITIVE, noise_multiplier=self.noise_multiplier)
 
     def delta_at_least(self) -> float:
         """What delta must be at least for this epsilon, whatever the account says, under zero-out with hidden coins.
@@ -123,6 +141,10 @@ def noise_with_cohorts(epsilon: float, delta: float, *, rate: float, rounds: int
 
     `epsilon`: must be below `c1 p^2 T`. `delta`: what is promised. `rate`: p. `rounds`: T. `second`: the constant c2.
     """
+    require(POSITIVE, epsilon=epsilon, second=second)
+    require(CHANCE, delta=delta)
+    require(RATE, rate=rate)
+    require(COUNT, rounds=rounds)
     return second * rate * math.sqrt(rounds * math.log(1 / delta)) / epsilon
 
 
@@ -134,6 +156,8 @@ def counterexample(first: float, second: float, *, rate: float = 0.1, delta: flo
 
     `first`, `second`: the constants c1 and c2. `rate`: p. `delta`: what is promised.
     """
+    require(POSITIVE, first=first, second=second)
+    require(RATE, rate=rate)
     rounds = 16
     while rounds < 10**8:
         epsilon = first * rate**2 * rounds / 2

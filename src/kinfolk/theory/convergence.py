@@ -15,6 +15,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kinfolk.limits import finite
+from kinfolk.theory.ranges import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, POSITIVE, require
+
 
 @dataclass(frozen=True)
 class Descent:
@@ -32,11 +35,10 @@ class Descent:
     """mu, of every client's loss; 0 where it is not strongly convex."""
 
     def __post_init__(self) -> None:
-        if not (self.strength > 0 and self.smoothness > 0 and 0 <= self.convexity <= self.smoothness):
-            raise ValueError(
-                f"strength={self.strength}, smoothness={self.smoothness}, convexity={self.convexity}: the first two "
-                "must be above 0, and convexity between 0 and smoothness"
-            )
+        require(POSITIVE, strength=self.strength, smoothness=self.smoothness)
+        require(COUNT, dimensions=self.dimensions)
+        require(NOT_NEGATIVE, noise=self.noise)
+        require(finite(0, self.smoothness, "no loss is more convex than smooth"), convexity=self.convexity)
 
     @property
     def envelope_smoothness(self) -> float:
@@ -58,16 +60,20 @@ class Descent:
 
         For any smooth loss whose envelope is smooth (convex, or strength above the smoothness).
         """
+        require(NOT_NEGATIVE, gap=gap)
+        require(COUNT, rounds=rounds)
         return 2 * self.strength * (gap / rounds + self.lost_per_round)
 
     def gap_after(self, gap: float, rounds: int) -> float:
         """Bound on `E F(w) - min F` after some `rounds`, for strongly convex losses, from a start `gap` above it."""
-        if not self.convexity:
-            raise ValueError("convexity=0: this bound is for strongly convex losses; use mean_squared_gradient")
+        require(NOT_NEGATIVE, gap=gap)
+        require(COUNT_OR_NONE, rounds=rounds)
         decayed = self.contraction**rounds
         return decayed * gap + (1 - decayed) * self.floor
 
     @property
     def floor(self) -> float:
         """Where `gap_after` ends: noise per round over the contraction."""
+        if not self.convexity:
+            raise ValueError("convexity=0: this bound is for strongly convex losses; use mean_squared_gradient")
         return self.lost_per_round / (1 - self.contraction)

@@ -26,12 +26,25 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
+from kinfolk.limits import Limit, whole
+from kinfolk.theory.ranges import (
+    CONDITION,
+    COUNT,
+    FINITE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    STRONGLY_CONVEX,
+    require,
+    require_each,
+)
+
 
 def power_exponent(power: float, *, accelerated: bool, pure: bool = False) -> float:
     """Equations 13 and 15: what `error` is raised to, with epsilon_t growing like t^power.
 
     `power`: alpha. `accelerated`: with momentum (t - 1) / (t + 2). `pure`: delta 0, table 1's upper half.
     """
+    require(FINITE, power=power)
     turns, gained = (2, 2) if accelerated else (1, 1)  # errors count t^(turns - 1) times; the start decays as T^-gained
     share = 1.0 if pure else 0.5
     from_sum = max(0.0, 2 * turns - power)
@@ -44,6 +57,7 @@ def power_factor(power: float, *, accelerated: bool, pure: bool = False) -> floa
 
     `power`, `accelerated`, `pure`: as in `power_exponent`. For delta 0 the root is `|power + 1|`.
     """
+    require(FINITE, power=power)
     share = abs(power + 1) if pure else math.sqrt(abs(2 * power + 1))
     return (power / 2 - (2 if accelerated else 1)) ** 2 * share
 
@@ -62,6 +76,7 @@ def kept_per_round(condition: float, accelerated: bool) -> float:
 
     `condition`: mu / L.
     """
+    require(CONDITION, condition=condition)
     return 1 - math.sqrt(condition) if accelerated else 1 - condition
 
 
@@ -70,6 +85,8 @@ def ratio_exponent(ratio: float, condition: float, *, accelerated: bool) -> floa
 
     `ratio`: Q. `condition`: mu / L. `accelerated`: with momentum (1 - sqrt(mu/L)) / (1 + sqrt(mu/L)).
     """
+    require(POSITIVE, ratio=ratio)
+    require(STRONGLY_CONVEX, condition=condition)
     kept = kept_per_round(condition, accelerated)
     edge = kept if accelerated else kept**2
     base = ratio if ratio < edge else edge if ratio < 1 else edge / ratio
@@ -81,6 +98,7 @@ def ratio_factor(ratio: float, condition: float, *, accelerated: bool) -> float:
 
     `ratio`, `condition`, `accelerated`: as in `ratio_exponent`.
     """
+    require(POSITIVE, ratio=ratio)
     kept = kept_per_round(condition, accelerated)
     kept = math.sqrt(kept) if accelerated else kept
     return (kept / math.sqrt(ratio) - 1) ** 2 * math.sqrt(abs(1 - ratio**2))
@@ -91,6 +109,7 @@ def best_ratio(condition: float, *, accelerated: bool) -> float:
 
     `condition`: mu / L. `accelerated`: as in `ratio_exponent`.
     """
+    require(STRONGLY_CONVEX, condition=condition)
     kept = kept_per_round(condition, accelerated)
     edge = kept if accelerated else kept**2
     return _smallest(lambda q: -math.log(ratio_factor(q, condition, accelerated=accelerated)), edge, 1.0)
@@ -104,6 +123,8 @@ def inexact(errors: np.ndarray, *, accelerated: bool, condition: float = 0.0) ->
     `errors`: how far above its smallest value each proximal step ends. `accelerated`: with momentum. `condition`: mu /
     L; 0 is convex only.
     """
+    require_each(NOT_NEGATIVE, errors=errors)
+    require(CONDITION, condition=condition)
     t, rounds = np.arange(1, len(errors) + 1), len(errors)
     roots = np.sqrt(2 * np.asarray(errors))
     if not condition:
@@ -124,6 +145,10 @@ def low_rank_error(features: int, clients: int, epsilon: float, *, above: int = 
     `features`: d. `clients`: m. `epsilon`: of the whole run. `above`: k, directions that survive. `gaussian`: a
     log(1/delta), to have `k sqrt(d log(1/delta)) / (sqrt(m) epsilon)` instead: noise that is private.
     """
+    require(COUNT, features=features, clients=clients)
+    require(POSITIVE, epsilon=epsilon)
+    require(_up_to(features), above=above)
+    require(NOT_NEGATIVE, gaussian=gaussian)
     size = math.sqrt(features * gaussian) if gaussian else features * math.log(features)
     return above * size / (math.sqrt(clients) * epsilon)
 
@@ -133,6 +158,9 @@ def group_sparse_error(features: int, clients: int, epsilon: float, *, above: in
 
     `features`: d. `clients`: m. `epsilon`: of the whole run. `above`: k, features that survive.
     """
+    require(COUNT, features=features, clients=clients)
+    require(POSITIVE, epsilon=epsilon)
+    require(_up_to(features), above=above)
     return above * math.log(features) / (clients * epsilon)
 
 
@@ -148,11 +176,18 @@ def group_sparse_rounds(
 
     `features`: d. `above`: k. `constant`: C, "sufficiently large". `rounds_constant`: c, of the Theta in T.
     """
+    require(COUNT, features=features)
+    require(_up_to(features), above=above)
+    require(POSITIVE, constant=constant, rounds_constant=rounds_constant)
     left = features - above
     if not left:
         return math.inf, 0.0
     chosen = rounds_constant**1.25 * math.sqrt(above / (2 * math.sqrt(2) * features * left**2))
     return chosen, 8 * constant**2 * features**2 * left**4 / above**4
+
+
+def _up_to(features: int) -> Limit:
+    return whole(1, features, "it counts what survives of the features")
 
 
 def _smallest(function: Callable[[float], float], low: float, high: float) -> float:

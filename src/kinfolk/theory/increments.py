@@ -9,7 +9,11 @@ What is wrong as printed:
 
 * **The bounds hold for anything.** They end in a term B, the largest of all the clients' objectives in any round. Where
   losses are not negative, smoothness alone gives as much for every sequence of models, trained or not
-  (`any_gradients`); and `gap <= m B` is in theorem 5's right-hand side already (`Printed.gap_after`).
+  (`any_gradients`); and `gap <= m B` is in theorem 5's right-hand side already, with and without noise
+  (`Printed.gap_after`).
+* **The noise's part** of theorem 5 does not grow with the rounds, while noise that is never taken back adds up: only
+  through B, which grows with it, is the bound above what a run shows. Its proof drops the move of the shared model,
+  h(t) of equation 94, on the way to 99.
 * **The step sizes.** Theorem 3's is negative where `L + s < s / p^2` (the journal's version has the sign mended), and
   at small p it is above 2 / (L + s), where a client's own steps grow. Theorem 5's condition asks for c above 2: with
   everybody taking part every step size that it allows is negative or makes models grow, for quadratic losses too
@@ -32,7 +36,11 @@ client.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from kinfolk.limits import Limit, finite
+from kinfolk.theory.ranges import COUNT, COUNT_OR_NONE, FINITE, NOT_NEGATIVE, POSITIVE, RATE, require, require_each
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,12 @@ class Increments:
     convexity: float = 0.0
     """mu, of every client's loss; 0 where it is not strongly convex."""
 
+    def __post_init__(self) -> None:
+        require(NOT_NEGATIVE, strength=self.strength, noise=self.noise)
+        require(POSITIVE, smoothness=self.smoothness)
+        require(COUNT, dimensions=self.dimensions)
+        require(_up_to(self.smoothness), convexity=self.convexity)
+
     @property
     def step(self) -> float:
         """The step size that both bounds are for."""
@@ -60,6 +74,8 @@ class Increments:
 
         `gap`: the mean objective at the start, above its least value. `rounds`: T.
         """
+        require(NOT_NEGATIVE, gap=gap)
+        require(COUNT, rounds=rounds)
         return 2 * gap / (self.step * rounds) + self.strength**2 * self.dimensions * self.noise**2 * (rounds - 1) / 2
 
     def gap_after(self, gap: float, rounds: int) -> float:
@@ -67,6 +83,8 @@ class Increments:
 
         `gap`: that at the start. `rounds`: T.
         """
+        require(NOT_NEGATIVE, gap=gap)
+        require(COUNT_OR_NONE, rounds=rounds)
         if not self.convexity:
             raise ValueError("convexity=0: this bound is for strongly convex losses; use mean_squared_gradient")
         kept = 1 - self.step * self.convexity
@@ -76,7 +94,7 @@ class Increments:
 
 @dataclass(frozen=True)
 class Printed:
-    """What theorems 3 and 5 say, word for word."""
+    """What theorem 5 and corollary 6 say, word for word, and theorem 3's step (its bound has constants in O only)."""
 
     strength: float
     """The papers' lambda."""
@@ -86,20 +104,33 @@ class Printed:
     """p = q/m."""
     convexity: float = 0.0
     """mu."""
+    dimensions: int = 1
+    """d."""
+    noise: float = 0.0
+    """sigma: standard deviation of the noise on each coordinate of the mean of the clients' updates."""
+
+    def __post_init__(self) -> None:
+        require(NOT_NEGATIVE, strength=self.strength, noise=self.noise)
+        require(POSITIVE, smoothness=self.smoothness)
+        require(RATE, rate=self.rate)
+        require(COUNT, dimensions=self.dimensions)
+        require(_up_to(self.smoothness), convexity=self.convexity)
 
     def first_step(self, journal: bool = False) -> float:
         """Theorem 3's step size, `1 / (p L + (p - 1/p) s)`; with `journal`, theorem 6's, which has + 1/p."""
         other = 1 / self.rate if journal else -1 / self.rate
-        return 1 / (self.rate * self.smoothness + (self.rate + other) * self.strength)
+        return self._over(1.0, self.rate * self.smoothness + (self.rate + other) * self.strength)
 
     def second_step(self, constant: float, journal: bool = False) -> float:
         """Theorem 5's, `c / ((L - 2) / p + s p)`, c its `constant`; with `journal`, theorem 7's.
 
         That is `c p / (L p^2 + s p^2 - 2 s)`.
         """
+        require(FINITE, constant=constant)
         if journal:
-            return constant * self.rate / ((self.smoothness + self.strength) * self.rate**2 - 2 * self.strength)
-        return constant / ((self.smoothness - 2) / self.rate + self.strength * self.rate)
+            below = (self.smoothness + self.strength) * self.rate**2 - 2 * self.strength
+            return self._over(constant * self.rate, below)
+        return self._over(constant, (self.smoothness - 2) / self.rate + self.strength * self.rate)
 
     def allowed(self, constant: float, journal: bool = False) -> bool:
         """Whether theorem 5's condition on its `constant` holds: the rate it names lies between 0 and 1.
@@ -111,17 +142,29 @@ class Printed:
 
     def stable(self, step: float) -> bool:
         """Whether a client comes nearer with this `step` for every loss that is allowed: 0 < step < 2 / (L + s)."""
+        require(FINITE, step=step)
         return 0 < step < 2 / (self.smoothness + self.strength)
 
     def gap_after(self, gap: float, rounds: int, *, constant: float, clients: int, largest: float) -> float:
-        """Corollary 6 (theorem 5 without noise): `r^T (gap - m B / (1 - r)) + m B / (1 - r)`, r the rate of one round.
+        """Theorem 5 (equation 12): `r^T (gap - m C / (1 - r)) + m C / (1 - r)`, r the rate of one round.
 
-        Never below `m B` from the first round on, and no gap of losses that are not negative is larger than that.
+        C is `s d sigma^2 + 2 s sqrt(d) sigma sqrt(2 B / s) + B`: without noise B, which is corollary 6. Never below `m
+        B` from the first round on, and no gap of losses that are not negative is larger than that.
 
         `gap`: the sum over clients at the start. `rounds`: T. `constant`: c. `clients`: m. `largest`: B.
         """
+        require(NOT_NEGATIVE, gap=gap, largest=largest)
+        require(COUNT_OR_NONE, rounds=rounds)
+        require(COUNT, clients=clients)
         share = self._share(constant)
-        floor = clients * largest / share
+        if not 0 < share <= 1:
+            raise ValueError(
+                f"constant={constant} makes eta p (c - 2) (mu + lambda) = {share:.3g}, which must be above 0 and at "
+                "most 1: choose one that is `allowed`, and not 2"
+            )
+        spread = self.strength * self.dimensions * self.noise**2
+        crossed = 2 * self.noise * math.sqrt(2 * self.strength * self.dimensions * largest)
+        floor = clients * (spread + crossed + largest) / share
         return (1 - share) ** rounds * (gap - floor) + floor
 
     @staticmethod
@@ -131,14 +174,25 @@ class Printed:
         `gap`: the mean over clients at the start. `rounds`: T, all local steps counted. `steps`: E, of one round.
         `largest`: B.
         """
+        require(NOT_NEGATIVE, gap=gap, largest=largest)
+        require(COUNT_OR_NONE, rounds=rounds)
+        require(COUNT, steps=steps)
         return 2.0**-rounds * (gap - largest) + largest / (1 - 2.0**-steps)
+
+    def _over(self, above: float, below: float) -> float:
+        if not below:
+            raise ValueError(
+                f"strength={self.strength}, smoothness={self.smoothness}, rate={self.rate}: the theorem divides by 0 "
+                "to name a step here: choose another rate"
+            )
+        return above / below
 
     def _share(self, constant: float, journal: bool = False) -> float:
         step = self.second_step(constant, journal)
         return step * self.rate * (constant - 2) * (self.convexity + self.strength)
 
 
-def any_gradients(smoothness: float, strength: float, gap: float, largest: list[float]) -> float:
+def any_gradients(smoothness: float, strength: float, gap: float, largest: Sequence[float]) -> float:
     """Bound on the mean over clients and rounds of `|gradient|^2` of any sequence of models whatever.
 
     A function that is (L + s)-smooth and never negative has `|gradient|^2 <= 2 (L + s) value`. So theorem 3's
@@ -147,6 +201,9 @@ def any_gradients(smoothness: float, strength: float, gap: float, largest: list[
 
     `smoothness`: L. `strength`: s. `gap`: mean objective at the start above its least. `largest`: B_1, B_2, ..., B_T.
     """
+    require(POSITIVE, smoothness=smoothness)
+    require(NOT_NEGATIVE, strength=strength, gap=gap)
+    require_each(NOT_NEGATIVE, largest=largest)
     return 2 * (smoothness + strength) * (gap + math.fsum(largest)) / len(largest)
 
 
@@ -159,4 +216,10 @@ def settles(curvature: float, strength: float, rate: float) -> bool:
 
     `curvature`: of every client's loss. `strength`: s. `rate`: p.
     """
+    require(NOT_NEGATIVE, curvature=curvature, strength=strength)
+    require(RATE, rate=rate)
     return curvature > strength * (1 / rate - 1)
+
+
+def _up_to(smoothness: float) -> Limit:
+    return finite(0, smoothness, "no loss is more convex than smooth")

@@ -23,12 +23,17 @@ moves the sum by 2c) and epsilon of at most 1.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from kinfolk import limits
 from kinfolk.roots import root
+from kinfolk.theory.ranges import COUNT, FINITE, NOT_NEGATIVE, POSITIVE, STRENGTH, require, require_each
+
+Values = np.ndarray | Sequence[float]
+"""One number for each client."""
 
 
 @dataclass(frozen=True)
@@ -67,20 +72,22 @@ class Problem:
 
     def error(self, strength: float) -> float:
         """Mean squared error at a `strength`; 0 is training alone, infinity is federated averaging (lemma 6.7)."""
+        require(STRENGTH, strength=strength)
         share, v = 1 - 1 / self.clients, self.variance
         if math.isinf(strength):
             return share * self.tau**2 + v / self.clients
         return share * (v + strength**2 * self.tau**2) / (1 + strength) ** 2 + v / self.clients
 
-    def error_given(self, estimates: np.ndarray, strength: float) -> np.ndarray:
+    def error_given(self, estimates: Values, strength: float) -> np.ndarray:
         """Each client's expected squared error at a strength *given* the released estimates: `error` is its mean.
 
         The posterior's variance, and how far the regularised estimate is from the posterior's mean.
 
         `estimates`: one for each client, along the last axis. `strength`: s.
         """
+        require(STRENGTH, strength=strength)
         middle, variance = self.posterior(estimates)
-        return variance + (regularised(np.asarray(estimates, float), strength) - middle) ** 2
+        return variance + (regularised(estimates, strength) - middle) ** 2
 
     @property
     def gain_over_local(self) -> float:
@@ -96,11 +103,12 @@ class Problem:
 
     def cost_of_privacy(self, strength: float) -> float:
         """The part of the error at a `strength` that privacy noise adds (theorem 6.8): it falls with the strength."""
+        require(STRENGTH, strength=strength)
         own = self.noise**2 / self.examples**2
         kept = 0.0 if math.isinf(strength) else (1 - 1 / self.clients) / (1 + strength) ** 2
         return own * (kept + 1 / self.clients)
 
-    def posterior(self, estimates: np.ndarray) -> tuple[np.ndarray, float]:
+    def posterior(self, estimates: Values) -> tuple[np.ndarray, float]:
         """Where the clients' true means lie, given all estimates: means and variance of normal laws (lemma 6.2).
 
         The centre counts as unknown (a flat prior). The means are the estimates regularised with the best strength
@@ -108,6 +116,7 @@ class Problem:
 
         `estimates`: one for each client, along the last axis.
         """
+        require_each(FINITE, estimates=estimates)
         estimates = np.asarray(estimates, float)
         if estimates.shape[-1] != self.clients:
             raise ValueError(f"estimates has {estimates.shape[-1]} clients along its last axis, not {self.clients}")
@@ -120,13 +129,21 @@ class Problem:
 
 def own_share(strength: float, clients: int) -> float:
     """The weight of a client's own estimate in its regularised one; the others share the rest equally (lemma 6.1)."""
-    return (clients + strength) / ((1 + strength) * clients)
+    require(STRENGTH, strength=strength)
+    require(COUNT, clients=clients)
+    return (1 + (clients - 1) / (1 + strength)) / clients
 
 
-def regularised(estimates: np.ndarray, strengths: np.ndarray | float, weights: np.ndarray | None = None) -> np.ndarray:
+def regularised(estimates: Values, strengths: Values | float, weights: Values | None = None) -> np.ndarray:
     """Each estimate pulled to the weighted mean of all: `(estimate_k + s_k mean) / (1 + s_k)`. Clients: last axis."""
-    weights = np.ones(estimates.shape[-1]) if weights is None else np.asarray(weights)
-    mean = (estimates * weights).sum(axis=-1, keepdims=True) / weights.sum(axis=-1, keepdims=True)
+    require_each(FINITE, estimates=estimates)
+    require_each(STRENGTH, strengths=strengths)
+    require_each(NOT_NEGATIVE, weights=1.0 if weights is None else weights)
+    estimates = np.asarray(estimates, float)
+    weights = np.ones(estimates.shape[-1]) if weights is None else np.asarray(weights, float)
+    all_weights = weights.sum(axis=-1, keepdims=True)
+    require_each(POSITIVE, all_weights=all_weights)
+    mean = (estimates * weights).sum(axis=-1, keepdims=True) / all_weights
     keep = 1 / (1 + np.asarray(strengths))
     return mean + keep * (estimates - mean)
 
@@ -134,45 +151,47 @@ def regularised(estimates: np.ndarray, strengths: np.ndarray | float, weights: n
 # Clients that are not alike: client k's estimate has its own variance v_k, which is public.
 
 
-def silo_strengths(variances: np.ndarray, between: float) -> np.ndarray:
+def silo_strengths(variances: Values, between: float) -> np.ndarray:
     """s_k = v_k / tau^2: a noisy client leans on the others, a precise one on itself. `between` is tau^2."""
+    require_each(NOT_NEGATIVE, variances=variances)
+    require(NOT_NEGATIVE, between=between)
     return np.asarray(variances) / between if between else np.full(np.shape(variances), np.inf)
 
 
-def precision_weights(variances: np.ndarray, between: float) -> np.ndarray:
+def precision_weights(variances: Values, between: float) -> np.ndarray:
     """Weights `1 / (tau^2 + v_k)` of the mean, divided by their sum."""
-    weights = 1 / (between + np.asarray(variances))
+    weights = 1 / _total(variances, between)
     return weights / weights.sum()
 
 
-def shrunk(estimates: np.ndarray, variances: np.ndarray, between: float) -> np.ndarray:
+def shrunk(estimates: Values, variances: Values, between: float) -> np.ndarray:
     """The best linear estimate given tau^2: silo-specific strengths, precision-weighted mean."""
     return regularised(estimates, silo_strengths(variances, between), precision_weights(variances, between))
 
 
-def shrunk_error(variances: np.ndarray, between: float) -> np.ndarray:
+def shrunk_error(variances: Values, between: float) -> np.ndarray:
     """Each client's mean squared error under `shrunk` with the true tau^2.
 
     Shrinking towards the true centre leaves `v tau^2 / (v + tau^2)`; that the centre is estimated, with variance
     `1 / sum 1/(tau^2 + v_j)`, adds its share.
     """
-    v = np.asarray(variances, float)
-    total = v + between
+    v, total = np.asarray(variances, float), _total(variances, between)
     return v * between / total + (v / total) ** 2 / (1 / total).sum()
 
 
-def der_simonian_laird(estimates: np.ndarray, variances: np.ndarray) -> float:
+def der_simonian_laird(estimates: Values, variances: Values) -> float:
     """tau^2 by matching one moment (DerSimonian and Laird): closed form, good while tau is not large."""
-    estimates, precision = np.asarray(estimates, float), 1 / np.asarray(variances, float)
+    estimates, variances = _several(estimates, variances)
+    precision = 1 / variances
     mean = (precision * estimates).sum() / precision.sum()
     spread = (precision * (estimates - mean) ** 2).sum()
     scale = precision.sum() - (precision**2).sum() / precision.sum()
     return float(max(0.0, (spread - (len(estimates) - 1)) / scale))
 
 
-def paule_mandel(estimates: np.ndarray, variances: np.ndarray) -> float:
+def paule_mandel(estimates: Values, variances: Values) -> float:
     """tau^2 such that the precision-weighted spread is what it should be, K - 1: better when tau is large."""
-    estimates, variances = np.asarray(estimates, float), np.asarray(variances, float)
+    estimates, variances = _several(estimates, variances)
 
     def excess(between: float) -> float:
         weights = 1 / (between + variances)
@@ -185,3 +204,26 @@ def paule_mandel(estimates: np.ndarray, variances: np.ndarray) -> float:
     while excess(high) > 0:
         high *= 2
     return root(excess, 0.0, high)
+
+
+def _total(variances: Values, between: float) -> np.ndarray:
+    """v_k + tau^2, of an estimate around the centre."""
+    require_each(NOT_NEGATIVE, variances=variances)
+    require(NOT_NEGATIVE, between=between)
+    total = np.asarray(variances, float) + between
+    if not total.all():
+        raise ValueError(f"between={between} and a variance of 0: such an estimate is the centre; leave out the others")
+    return total
+
+
+def _several(estimates: Values, variances: Values) -> tuple[np.ndarray, np.ndarray]:
+    """Estimates and variances of clients that can be compared."""
+    require_each(FINITE, estimates=estimates)
+    require_each(POSITIVE, variances=variances)
+    estimates, variances = np.asarray(estimates, float), np.asarray(variances, float)
+    if estimates.ndim != 1 or estimates.shape != variances.shape or len(estimates) < 2:
+        raise ValueError(
+            f"estimates of shape {estimates.shape} and variances of shape {variances.shape}: "
+            "give one of each for every client, and two clients or more"
+        )
+    return estimates, variances

@@ -16,7 +16,11 @@ Both lemmas bound how much worse than the smallest value its result is (times th
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+
+from kinfolk.theory.ranges import FINITE, NOT_NEGATIVE, POSITIVE, require, require_each
 
 
 def shrunk_low_rank(models: np.ndarray, noise: np.ndarray, threshold: float) -> np.ndarray:
@@ -24,6 +28,8 @@ def shrunk_low_rank(models: np.ndarray, noise: np.ndarray, threshold: float) -> 
 
     `models`: C, features x clients. `noise`: E, symmetric. `threshold`: t.
     """
+    models, noise = _arrays(models, noise)
+    require(NOT_NEGATIVE, threshold=threshold)
     values, axes = np.linalg.eigh(models @ models.T + noise)
     return (axes * _kept(values, threshold)) @ axes.T @ models
 
@@ -33,6 +39,8 @@ def shrunk_group_sparse(models: np.ndarray, noise: np.ndarray, threshold: float)
 
     `models`: C, features x clients. `noise`: the diagonal of E. `threshold`: t.
     """
+    models, noise = _arrays(models, noise, diagonal=True)
+    require(NOT_NEGATIVE, threshold=threshold)
     return _kept(np.abs((models**2).sum(axis=1) + noise), threshold)[:, None] * models
 
 
@@ -41,6 +49,7 @@ def low_rank_excess(models: np.ndarray, noise: np.ndarray, threshold: float) -> 
 
     `models`: C. `noise`: E. `threshold`: t.
     """
+    models, noise = _arrays(models, noise)
     found = shrunk_low_rank(models, noise, threshold)
     value = 0.5 * ((found - models) ** 2).sum() + threshold * np.linalg.svd(found, compute_uv=False).sum()
     return float(value) - _smallest(np.linalg.svd(models, compute_uv=False), threshold)
@@ -51,6 +60,7 @@ def group_sparse_excess(models: np.ndarray, noise: np.ndarray, threshold: float)
 
     `models`: C. `noise`: the diagonal of E. `threshold`: t.
     """
+    models, noise = _arrays(models, noise, diagonal=True)
     found = shrunk_group_sparse(models, noise, threshold)
     value = 0.5 * ((found - models) ** 2).sum() + threshold * np.linalg.norm(found, axis=1).sum()
     return float(value) - _smallest(np.linalg.norm(models, axis=1), threshold)
@@ -61,6 +71,8 @@ def low_rank_bound(models: np.ndarray, noise: np.ndarray, threshold: float) -> f
 
     `models`: C. `noise`: E. `threshold`: t.
     """
+    models, noise = _arrays(models, noise)
+    require(POSITIVE, threshold=threshold)
     values, size = np.linalg.svd(models, compute_uv=False), np.linalg.norm(noise, 2)
     above, rank = int((values > threshold).sum()), int((values > 1e-12 * values[0]).sum())
     first = (above**2 / threshold + 2 * above) * size + max(0, rank - above) * np.sqrt(size)
@@ -72,6 +84,8 @@ def group_sparse_bound(models: np.ndarray, noise: np.ndarray, threshold: float) 
 
     `models`: C. `noise`: the diagonal of E. `threshold`: t.
     """
+    models, noise = _arrays(models, noise, diagonal=True)
+    require(POSITIVE, threshold=threshold)
     norms, size = np.linalg.norm(models, axis=1), np.abs(noise).max()
     above, used = int((norms >= threshold).sum()), int((norms > 0).sum())
     first = above / (2 * threshold) * size + max(0, used - above) * np.sqrt(size)
@@ -83,10 +97,24 @@ def gap_needed(models: np.ndarray, noise: np.ndarray, threshold: float) -> float
 
     `models`: C. `noise`: E. `threshold`: t.
     """
+    models, noise = _arrays(models, noise)
+    require(NOT_NEGATIVE, threshold=threshold)
     values = np.append(np.linalg.svd(models, compute_uv=False), 0.0)
-    above = int((values > threshold).sum())
-    gaps = np.sqrt(values[:above]) - np.sqrt(values[1 : above + 1])
-    return float(2 * np.linalg.norm(noise, 2) / gaps.min()) if above else 0.0
+    above, twice = int((values > threshold).sum()), float(2 * np.linalg.norm(noise, 2))
+    gap = float(np.min(np.sqrt(values[:above]) - np.sqrt(values[1 : above + 1]), initial=np.inf))
+    return twice / gap if gap else math.inf if twice else 0.0
+
+
+def _arrays(models: np.ndarray, noise: np.ndarray, *, diagonal: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Models and noise as arrays whose shapes go together."""
+    require_each(FINITE, models=models, noise=noise)
+    models, noise = np.asarray(models, float), np.asarray(noise, float)
+    if models.ndim != 2 or noise.shape != models.shape[:1] * (1 if diagonal else 2):
+        raise ValueError(
+            f"models of shape {models.shape} and noise of shape {noise.shape}: models must be features x clients, and "
+            f"noise {'its diagonal, one number for each feature' if diagonal else 'features x features'}"
+        )
+    return models, noise
 
 
 def _kept(values: np.ndarray, threshold: float) -> np.ndarray:

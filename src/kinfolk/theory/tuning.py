@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
+from kinfolk.limits import Limit, above
 from kinfolk.roots import root
+from kinfolk.theory.ranges import CHANCE, COUNT, NOT_NEGATIVE, POSITIVE, require
 
 Curve = Callable[[float], float]
 """Renyi divergence as a function of the order."""
@@ -30,17 +32,22 @@ Orders = Sequence[float] | None
 
 POISSON = math.inf
 LARGEST_ORDER = 1e6
+SHAPE = Limit(-1, above=True, infinite=True, remedy="0 is logarithmic, 1 geometric, infinity Poisson")
+SMALLEST_NOISE, LARGEST_NOISE = 1e-2, 1e5
+"""Between them `noise_for` looks."""
 
 
 def gaussian_curve(noise_multiplier: float, uses: int = 1) -> Curve:
     """Gaussian noise without sampling: `uses * a / (2 z^2)`."""
+    require(POSITIVE, noise_multiplier=noise_multiplier)
+    require(COUNT, uses=uses)
     return lambda order: uses * order / (2 * noise_multiplier**2)
 
 
 def mean_trials(gamma: float, shape: float) -> float:
     """Expected number of trials of the truncated negative binomial distribution with parameters (eta, gamma)."""
-    if not 0 < gamma < 1 or not shape > -1:
-        raise ValueError(f"gamma={gamma} must lie between 0 and 1, shape={shape} above -1")
+    require(CHANCE, gamma=gamma)
+    require(above(-1, remedy="0 is logarithmic, 1 geometric"), shape=shape)
     if shape == 0:
         return (1 / gamma - 1) / math.log(1 / gamma)
     return shape * (1 - gamma) / (gamma * -math.expm1(shape * math.log(gamma)))
@@ -49,8 +56,8 @@ def mean_trials(gamma: float, shape: float) -> float:
 @lru_cache
 def gamma_for(mean: float, shape: float) -> float:
     """The gamma that gives this expected number of trials."""
-    if not mean > 1:
-        raise ValueError(f"mean={mean} trials: must be above 1, or there is nothing to choose from")
+    require(above(1, remedy="of one trial there is nothing to choose from"), mean=mean)
+    require(above(-1, remedy="0 is logarithmic, 1 geometric"), shape=shape)
     return math.exp(root(lambda x: math.log(mean_trials(math.exp(x), shape) / mean), -60.0, -1e-12, 1e-14))
 
 
@@ -61,6 +68,8 @@ def selected(curve: Curve, *, mean: float, shape: float, orders: Orders = None) 
     + log(mean) / (a - 1)`. Poisson (theorem 6): `r(a) + mean * delta + log(mean) / (a - 1)`, delta the trial's at
     epsilon `log(1 + 1/(a - 1))`.
     """
+    require(POSITIVE, mean=mean)
+    require(SHAPE, shape=shape)
     if shape == POISSON:
         return lambda a: curve(a) + mean * delta(curve, math.log1p(1 / (a - 1)), orders) + math.log(mean) / (a - 1)
     spent = math.log(1 / gamma_for(mean, shape))
@@ -70,6 +79,7 @@ def selected(curve: Curve, *, mean: float, shape: float, orders: Orders = None) 
 
 def epsilon(curve: Curve, delta: float, orders: Orders = None) -> float:
     """Epsilon at delta, by the best order (the conversion of Canonne, Kamath and Steinke)."""
+    require(CHANCE, delta=delta)
 
     def at(order: float) -> float:
         return curve(order) + math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
@@ -79,6 +89,7 @@ def epsilon(curve: Curve, delta: float, orders: Orders = None) -> float:
 
 def delta(curve: Curve, epsilon: float, orders: Orders = None) -> float:
     """Delta at epsilon, by the best order."""
+    require(NOT_NEGATIVE, epsilon=epsilon)
 
     def at(order: float) -> float:
         return (order - 1) * (curve(order) - epsilon + math.log1p(-1 / order)) - math.log(order)
@@ -104,13 +115,21 @@ def noise_for(
     budget: float, at_delta: float, *, mean: float | None = None, shape: float = 0.0, orders: Orders = None
 ) -> float:
     """The noise multiplier of one Gaussian release under a budget; with `mean`, of the best of so many on average."""
+    require(POSITIVE, budget=budget)
+    require(CHANCE, at_delta=at_delta)
 
     def excess(log_z: float) -> float:
         curve = gaussian_curve(math.exp(log_z))
         whole = curve if mean is None else selected(curve, mean=mean, shape=shape, orders=orders)
         return epsilon(whole, at_delta, orders) - budget
 
-    return math.exp(root(excess, math.log(1e-2), math.log(1e5), 1e-8))
+    low, high = math.log(SMALLEST_NOISE), math.log(LARGEST_NOISE)
+    if excess(low) < 0 or excess(high) > 0:
+        raise ValueError(
+            f"budget={budget} at at_delta={at_delta}: no noise multiplier between {SMALLEST_NOISE:g} and "
+            f"{LARGEST_NOISE:g} meets it exactly: choose a budget between 0.001 and 1000"
+        )
+    return math.exp(root(excess, low, high, 1e-8))
 
 
 def draw_trials(generator: np.random.Generator, *, mean: float, shape: float) -> int:
@@ -118,6 +137,8 @@ def draw_trials(generator: np.random.Generator, *, mean: float, shape: float) ->
 
     The truncated negative binomial by walking its distribution: `P(k) / P(k-1) = (1 - gamma) (k - 1 + eta) / k`.
     """
+    require(POSITIVE, mean=mean)
+    require(SHAPE, shape=shape)
     if shape == POISSON:
         return int(generator.poisson(mean))
     gamma, left = gamma_for(mean, shape), generator.random()
