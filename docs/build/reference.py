@@ -42,7 +42,8 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "toml": (),
     },
     "Data and models": {
-        "data.federation": ("ClientData", "Federation", "from_rows", "pooled"),
+        "data.federation": ("Federation", "from_rows", "pooled"),
+        "data.client_data": ("ClientData",),
         "data.given_rows": ("DataError",),
         "data.lazy": (),
         "data.target": (),

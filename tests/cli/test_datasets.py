@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,14 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
+from kinfolk.data.sets import school
+from kinfolk.data.sets.catalogue import BUILT_IN
+
 
 @pytest.fixture
 def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small School in its published form; what its rows should be is not known."""
+    monkeypatch.setitem(BUILT_IN, "school", replace(BUILT_IN["school"], source=replace(school.SOURCE, checksum="")))
     x, y = np.empty((1, 2), object), np.empty((1, 2), object)
     for k in range(2):
         x[0, k], y[0, k] = np.ones((10, 28)), np.arange(10.0)[:, None] + 1
@@ -29,7 +35,7 @@ def test_files_fetched_by_hand_are_converted_kept_and_found(published: Path, com
     code, out, err = command("data", "get", "school", "--from", published / "school.mat", "--json")
     assert code == 0, err
     said = json.loads(out)
-    assert (said["rows"], said["clients"], said["checksum_is"]) == (20, 2, "another than expected")
+    assert (said["rows"], said["clients"], said["checksum_is"]) == (20, 2, "none is known to compare")
     assert Path(said["file"]) == published / "kept" / "school.npz"
     code, out, _ = command("data", "describe", "school", "--json")
     said = json.loads(out)
@@ -46,10 +52,37 @@ def test_what_is_not_there_is_refused_with_the_remedy(published: Path, command: 
         (("get", "synthetic_schools"), "there is nothing to get"),
         (("get", "school", "--from", published / "nothing"), "is not there"),
         (("get", "celeba"), "has no direct download"),
-        (("get", "gleam", "--from", published / "school.mat", "--from", published / "school.mat"), ""),
+        (("get", "gleam", "--from", published / "school.mat"), "Y holds 10 values from 1.0 to 10.0, not -1 and 1"),
     ):
         code, _, err = command("data", *words)
-        if message:
-            assert code == 1
-            assert message in " ".join(err.split())
-    assert not list((published / "kept").glob("school*"))
+        assert code == 1
+        assert message in " ".join(err.split())
+    assert not (published / "kept").exists()
+
+
+def test_other_rows_than_the_published_ones_are_not_kept(
+    published: Path, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(BUILT_IN, "school", replace(BUILT_IN["school"], source=school.SOURCE))
+    code, _, err = command("data", "get", "school", "--from", published / "school.mat")
+    assert code == 1
+    assert "nothing was kept" in " ".join(err.split())
+    assert not (published / "kept").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"not at all"])
+def test_a_kept_file_that_is_broken_is_said_to_be_so(content: bytes, published: Path, command: Any) -> None:
+    (published / "kept").mkdir()
+    (published / "kept" / "school.npz").write_bytes(content)
+    code, _, err = command("data", "describe", "school")
+    assert code == 1
+    assert "remove it and run `kinfolk data get school`" in " ".join(err.split())
+
+
+def test_an_error_names_the_page_and_how_several_files_are_given(published: Path, command: Any) -> None:
+    code, _, err = command("data", "get", "vehicle", "--from", published / "school.mat")
+    said = " ".join(err.split())
+    assert code == 1
+    assert "https://github.com/kenziyuliu/private-cross-silo-fl" in said
+    assert "--from A --from B" in said
+    assert "once for each" in " ".join(command("data", "get", "--help")[1].replace("│", " ").split())

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinfolk.data.federation import ClientData, DataError, RaggedData, from_rows
+from kinfolk.data.client_data import ClientData, RaggedData
+from kinfolk.data.federation import DataError, from_rows
 from kinfolk.data.sets.school import school
 from kinfolk.data.sets.synthetic import synthetic_schools
 
@@ -95,7 +96,7 @@ def test_very_unequal_clients_are_not_padded_to_the_longest(monkeypatch: pytest.
     clients = np.array(["big"] * 400 + [f"c{k:02d}" for k in range(40) for _ in range(5)])
     x, y = generator.normal(size=(600, 2)), generator.normal(size=600)
     plain = from_rows(x, y, clients)
-    monkeypatch.setattr("kinfolk.data.federation.LARGE", 100)
+    monkeypatch.setattr("kinfolk.data.client_data.LARGE", 100)
     ragged = from_rows(x, y, clients)
     assert isinstance(plain.train, ClientData)
     assert isinstance(ragged.train, RaggedData)

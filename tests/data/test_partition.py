@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pytest
 
 from kinfolk.data import partition
-from kinfolk.data.federation import DataError
+from kinfolk.data.federation import DataError, from_rows
+from kinfolk.data.sets import celeba, femnist, mnist
 
 LABELS = np.arange(3000) % 10
+IMAGES = np.zeros((2, 4, 4), np.float32)
+COVERED = np.ones((4, 4), bool)
+RANDOM = np.random.default_rng(0)
 
 
 def classes_of(owner: np.ndarray, client: int) -> int:
@@ -52,22 +60,90 @@ def test_sizes_are_as_unequal_as_asked_for_and_nobody_is_empty() -> None:
 def test_images_are_turned_and_covered() -> None:
     images = np.arange(32, dtype=np.float32).reshape(2, 4, 4) / 64
     assert partition.turned(images, 1)[0, 0].tolist() == images[0, :, 3].tolist()
-    np.testing.assert_array_equal(partition.turned(images, 4), images)
+    np.testing.assert_array_equal(partition.turned(images, 0), images)
     covered = partition.patches((4, 4), 2, np.random.default_rng(0))
     assert covered.sum() == 8
     painted = partition.masked(images, covered)
     assert (painted[:, covered] == 1).all()
     np.testing.assert_array_equal(painted[:, ~covered], images[:, ~covered])
+    coloured = partition.masked(np.repeat(images[..., None], 3, axis=-1), covered)
+    np.testing.assert_array_equal(coloured, np.repeat(painted[..., None], 3, axis=-1))
+
+
+def test_patches_of_an_odd_image_leave_its_last_pixels() -> None:
+    covered = partition.patches((5, 7), 6, np.random.default_rng(0))
+    assert covered.shape == (5, 7)
+    assert covered[:4, :6].all()
+    assert not covered[4].any()
+    assert not covered[:, 6].any()
+
+
+def test_rows_of_nobody_are_left_out() -> None:
+    owner = partition.classes_per_client(LABELS, clients=2, classes=2, seed=0)
+    x, y = np.ones((3000, 1), np.float32), LABELS.astype(np.float32)
+    data = from_rows(x, y, owner, row_ids=np.arange(3000), test_fraction=0.5)
+    kept = owner >= 0
+    alone = from_rows(x[kept], y[kept], owner[kept], row_ids=np.arange(3000)[kept], test_fraction=0.5)
+    assert data.ids == alone.ids == ("0", "1")
+    np.testing.assert_array_equal(data.train.y, alone.train.y)
+    assert data.identity is not None
+    assert alone.identity is not None
+    assert all((one == other).all() for one, other in zip(data.identity.values, alone.identity.values, strict=True))
+    named = from_rows(x, y, np.where(kept, owner, -1).astype(str))  # words are names, whatever they say
+    assert "-1" in named.ids
+    with pytest.raises(DataError, match="every row's client is -1, which is nobody"):
+        from_rows(x, y, np.full(3000, -1))
+
+
+@pytest.mark.parametrize("of", [list, lambda y: [f"class {v}" for v in y], lambda y: y + 0.5])
+def test_labels_may_be_a_list_words_or_floats(of: Callable[[np.ndarray], Any]) -> None:
+    for divide in (
+        partial(partition.classes_per_client, clients=4, classes=3),
+        partial(partition.dirichlet, clients=4, concentration=1.0),
+    ):
+        np.testing.assert_array_equal(divide(of(LABELS)), divide(LABELS))
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: partition.dirichlet(LABELS, clients=0, concentration=1.0), "clients=0 must be from 1"),
+        (lambda: partition.dirichlet(LABELS, clients=0, concentration=1.0), "clients=0 must be a whole number from 1"),
         (lambda: partition.dirichlet(LABELS, clients=2, concentration=0.0), "concentration=0.0 must be above 0"),
         (lambda: partition.dirichlet(LABELS, clients=2, concentration=1.0, least=1501), "were never reached"),
-        (lambda: partition.classes_per_client(LABELS, clients=2, classes=11), "classes=11 must be from 1 to 10"),
+        (
+            lambda: partition.classes_per_client(LABELS, clients=2, classes=11),
+            "classes=11 must be a whole number from 1 to 10",
+        ),
+        (lambda: partition.classes_per_client(LABELS, clients=2, classes=1.5), "classes=1.5 must be a whole"),  # type: ignore[arg-type]
+        (
+            lambda: partition.classes_per_client([0] * 9 + [1, 2], clients=9, classes=1),
+            "of them without rows: take fewer",
+        ),
+        (lambda: partition.classes_per_client(LABELS.reshape(2, -1), clients=2, classes=1), r"labels have shape \(2,"),
+        (lambda: partition.dirichlet(LABELS.reshape(2, -1), clients=2, concentration=1.0), "give one per row"),
+        (lambda: partition.dirichlet(np.array([0, 1, np.nan]), clients=2, concentration=1.0), "labels hold NaN"),
+        (lambda: partition.dirichlet(np.array([0, None]), clients=2, concentration=1.0), "labels hold None"),
+        (lambda: partition.dirichlet(LABELS, clients=2, concentration=np.inf), "concentration=inf must be above 0 and"),
+        (lambda: partition.dirichlet(LABELS, clients=2, concentration=np.nan), "concentration=nan"),
+        (lambda: partition.dirichlet(LABELS, clients=2, concentration=1.0, least=0), "least=0 must be a whole number"),
         (lambda: partition.size_skew(10, clients=4, least=3), "need more than 10 rows"),
+        (lambda: partition.size_skew(100, clients=4, spread=np.nan), "spread=nan must be at least 0"),
+        (lambda: partition.size_skew(100, clients=4, spread=1e3), "spread=1000.0 must be at least 0 and at most 100"),
+        (lambda: partition.size_skew(100, clients=2.5), "clients=2.5 must be a whole number"),  # type: ignore[arg-type]
+        (lambda: partition.turned(IMAGES, 90), "quarters=90 must be a whole number from 0 to 3: .*1 for 90 degrees"),
+        (lambda: partition.turned(IMAGES, 0.5), "quarters=0.5"),  # type: ignore[arg-type]
+        (lambda: partition.turned(IMAGES[0], 1), r"images have shape \(4, 4\).*give image\[None\]"),
+        (lambda: partition.patches((28, 28), -3, RANDOM), "count=-3 must be a whole number from 0 to 196"),
+        (lambda: partition.patches((28, 28), 1000, RANDOM), "28x28 pixels have so many patches"),
+        (lambda: partition.masked(IMAGES.astype(np.uint8), COVERED), "images hold uint8, where 1 may be no white"),
+        (lambda: partition.masked(IMAGES, COVERED[:3]), r"images have \(4, 4\) pixels and covered \(3, 4\)"),
+        (lambda: mnist.rotated_mnist(rotations=0), "rotations=0 must be a whole number from 1 to 4"),
+        (lambda: mnist.rotated_mnist(masks=197), "masks=197 must be a whole number from 0 to 196"),
+        (lambda: mnist.rotated_mnist(silos=0), "silos=0"),
+        (lambda: femnist.femnist(writers=-3), "writers=-3 must be a whole number from 1 .*leave it out for all"),
+        (lambda: femnist.femnist(writers=0), "writers=0"),
+        (lambda: femnist.femnist(most_images=0), "most_images=0"),
+        (lambda: celeba.celeba(celebrities=0), "celebrities=0"),
     ],
 )
 def test_what_cannot_be_is_refused(call: object, words: str) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from kinfolk.data.federation import DataError, RaggedData, from_rows, together
+from kinfolk.data.client_data import RaggedData, together
+from kinfolk.data.federation import DataError, from_rows
 from kinfolk.data.sparse import entries, from_sparse
 from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level
 from kinfolk.training import loop
@@ -61,7 +62,7 @@ def test_rows_are_never_written_out() -> None:
 
 
 def test_unequal_clients_are_kept_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kinfolk.data.federation.LARGE", 10)
+    monkeypatch.setattr("kinfolk.data.client_data.LARGE", 10)
     matrix, y, _ = bags()
     parts = [np.array([k]) for k in range(10)] + [np.arange(10, 60)]
     data = together(entries(matrix), y, parts)

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.peers.simulators.turns import Task, Turn, serve
-from kinfolk.data.federation import Federation, padded
+from kinfolk.data.client_data import padded
+from kinfolk.data.federation import Federation
 from kinfolk.engines import resident
 from kinfolk.privacy.levels import client_level
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training

@@ -43,7 +43,11 @@ def get(
     name: Name,
     files: Annotated[
         list[Path] | None,
-        typer.Option("--from", help="Files in their published form, fetched by hand, instead of a download."),
+        typer.Option(
+            "--from",
+            help="A file (or folder) in its published form, fetched by hand, instead of a download. Give --from once "
+            "for each of several.",
+        ),
     ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -52,6 +56,7 @@ def get(
 
     `kinfolk data get femnist --from train --from test` converts what LEAF wrote.
     """
+    from kinfolk.data.federation import DataError
     from kinfolk.data.sets.download import content_checksum, obtain
 
     entry = _entry(name)
@@ -60,7 +65,13 @@ def get(
     for path in files or []:
         if not path.exists():
             raise ConfigError(f"--from {path} is not there")
-    arrays, path = obtain(entry.source, data_dir, files or [])
+    try:
+        arrays, path = obtain(entry.source, data_dir, files or [])
+    except DataError as error:
+        error.add_note(
+            f"Its page is {entry.source.home}. Give --from once for each of several files: --from A --from B."
+        )
+        raise
     found = content_checksum(arrays)
     expected = entry.source.checksum
     verdict = (

@@ -8,153 +8,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import jax
 import numpy as np
-from numpy.typing import DTypeLike
 
 from kinfolk import limits
-from kinfolk.data.given_rows import DataError, Split, check_rows, declared_identity, held_out_rows
+from kinfolk.data.client_data import ClientData, Data, FunctionData, RaggedData, extent, target_shape, together
+from kinfolk.data.given_rows import NOBODY, DataError, Split, check_rows, declared_identity, held_out_rows
 from kinfolk.data.identity import ROWS_PER_PERSON, Identity, label
-from kinfolk.data.target import Target
-from kinfolk.types import Rows, Tree
+from kinfolk.data.target import NUMBERED, Target, as_integers, check_outcome, misfits, unfit
+from kinfolk.types import Tree
 from kinfolk.units import Several
 
-RowsOf = Callable[[np.ndarray], tuple[Tree, Tree]]
-"""From an array of clients' numbers to their features and targets, both with leading axes (clients, rows)."""
-LARGE = 2**26
-"""Numbers in an array (256 MiB of floats) from which on it matters that they are not mostly padding."""
 
-
-@dataclass(frozen=True)
-class ClientData:
-    """Examples with a leading client axis, padded with zeros to the longest client."""
-
-    x: Tree
-    """Features, axes (clients, rows, ...)."""
-    y: np.ndarray
-    """Targets, axes (clients, rows)."""
-    sizes: np.ndarray
-    """How many rows of each client are real."""
-
-    features: int | None = None
-    """How many features there are, where rows are sparse (`data/sparse.py`)."""
-    traced = None
-    """Rows are read, not computed in the program (`data/lazy.py` has those that are)."""
-
-    @property
-    def any_x(self) -> Tree:
-        """Features, in whichever form they are kept."""
-        return self.x
-
-    def rows(self, clients: slice | np.ndarray, length: int) -> Rows:
-        """The clients in a slice, or of these numbers, cut to `length` rows each.
-
-        `clients`: a slice of the clients, or their numbers.
-        """
-        mask = np.arange(length)[None, :] < self.sizes[clients, None]
-        return Rows(_cut(self.x, clients, length), self.y[clients, :length], mask)
-
-    @property
-    def example_shape(self) -> tuple[int, ...]:
-        """The shape of one example."""
-        return _example_shape(self.x, self.features, 2)
-
-
-@dataclass(frozen=True)
-class RaggedData:
-    """Examples of all clients one after another: for sizes so unequal that padding everybody would not fit."""
-
-    flat_x: Tree
-    flat_y: np.ndarray
-    sizes: np.ndarray
-    features: int | None = None
-    traced = None
-
-    @property
-    def any_x(self) -> Tree:
-        """Features, in whichever form they are kept."""
-        return self.flat_x
-
-    def rows(self, clients: slice | np.ndarray, length: int) -> Rows:
-        """The clients in a slice, or of these numbers, cut or padded to `length` rows each."""
-        chosen = np.arange(len(self.sizes))[clients].tolist()
-        own = [int(self.starts[k]) + np.arange(min(length, int(self.sizes[k]))) for k in chosen]
-        part = padded(self.flat_x, self.flat_y, own, length)
-        return Rows(part.x, part.y, np.arange(length)[None, :] < part.sizes[:, None])
-
-    @cached_property
-    def starts(self) -> np.ndarray:
-        """The number of each client's first row."""
-        return np.cumsum(self.sizes) - self.sizes
-
-    @property
-    def example_shape(self) -> tuple[int, ...]:
-        return _example_shape(self.flat_x, self.features, 1)
-
-    @property
-    def x(self) -> Tree:
-        """Padded after all; for small data only."""
-        return self.rows(slice(None), int(self.sizes.max(initial=1))).x
-
-    @property
-    def y(self) -> np.ndarray:
-        return self.rows(slice(None), int(self.sizes.max(initial=1))).y
-
-
-@dataclass(frozen=True)
-class FunctionData:
-    """Examples that a function makes from clients' numbers whenever they are needed: for very many clients."""
-
-    function: RowsOf
-    """From an array of clients' numbers to their features and targets, both with leading axes (clients, rows)."""
-    sizes: np.ndarray
-    in_program: bool = True
-    """Whether it is written in JAX, to be compiled into the program."""
-
-    @cached_property
-    def traced(self) -> RowsOf | None:
-        return jax.jit(self.function) if self.in_program else None
-
-    def rows(self, clients: slice | np.ndarray, length: int) -> Rows:
-        """The clients in a slice, or of these numbers, cut to `length` rows each."""
-        chosen = np.arange(len(self.sizes), dtype=np.int32)[clients]
-        x, y = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :length], (self.traced or self.function)(chosen))
-        return Rows(x, y, np.arange(length)[None, :] < self.sizes[chosen, None])
-
-    @property
-    def example_shape(self) -> tuple[int, ...]:
-        return self.rows(slice(0, 1), 1).x.shape[2:]
-
-    @property
-    def x(self) -> Tree:
-        """Everybody's; for small data only."""
-        return self.rows(slice(None), int(self.sizes.max(initial=1))).x
-
-    @property
-    def y(self) -> np.ndarray:
-        return self.rows(slice(None), int(self.sizes.max(initial=1))).y
-
-
-Data = ClientData | RaggedData | FunctionData
-"""Examples of many clients: `rows` has those of some, and `traced`, where a program can make them, how."""
-
-
-def _example_shape(x: Tree, features: int | None, leading: int) -> tuple[int, ...]:
-    if isinstance(x, Several):
-        return _example_shape(x.rows, features, leading + 1)
-    if features is not None:
-        return (features,)
-    if not isinstance(x, np.ndarray):
-        raise DataError("features are several arrays: bring a model that reads them (models.from_functions)")
-    return x.shape[leading:]
-
-
-def _cut(x: Tree, clients: slice | np.ndarray, length: int) -> Tree:
-    return jax.tree.map(lambda part: part[clients, :length], x)
+def _check_targets(data: Data, outcome: str, classes: int) -> None:
+    """Refuses targets that the outcome has no meaning for; what a function makes is not looked at."""
+    if isinstance(data, FunctionData):
+        return
+    y = data.flat_y if isinstance(data, RaggedData) else data.y
+    own = target_shape(data)
+    if own != ((classes,) if outcome == "labels" else ()):
+        expected = f"classes={classes} columns" if outcome == "labels" else "one number"
+        raise DataError(
+            f"y has {f'{own} numbers' if own else 'one number'} per row, and outcome={outcome!r} has {expected}: give "
+            "y.ravel() for a single column, outcome='labels' for columns of 0 and 1 (classes= is their number)"
+        )
+    found = misfits(outcome, classes, y)
+    if len(found) and isinstance(data, ClientData):  # padding may hold anything
+        found = misfits(outcome, classes, y[np.arange(y.shape[1])[None, :] < data.sizes[:, None]])
+    if len(found):
+        raise unfit(outcome, classes, found.tolist()[0])
+    if outcome in NUMBERED and y.dtype.kind not in "iu":
+        raise DataError(f"y holds {y.dtype}, and outcome={outcome!r} takes integers: give y.astype(np.int32)")
 
 
 @dataclass(frozen=True)
@@ -170,9 +58,10 @@ class Federation:
     test: Data
     """Rows to test on; they belong to the protected unit too."""
     outcome: str
-    """`number` (regression), `binary` (labels 0 and 1) or `classes`."""
+    """`number` (regression), `binary` (labels 0 and 1), `classes` (numbers from 0), `count`, `ordinal` (levels, numbers
+    from 0), `survival` (as `courses` makes them) or `labels` (several of 0 and 1)."""
     classes: int = 0
-    """How many classes there are, where the outcome is `classes`."""
+    """How many classes, levels, intervals or labels there are, where the outcome has such."""
     scaling: str = "none"
     """How features were scaled, for the privacy statement."""
     scaling_is_private: bool = True
@@ -188,6 +77,17 @@ class Federation:
     """What its rows are known by in other tables and other years, as declared by their owner."""
     target: Target | None = None
     """What the target is called and measured in, where that is known."""
+
+    def __post_init__(self) -> None:
+        if self.outcome == "labels" and not self.classes and not isinstance(self.train, FunctionData):
+            object.__setattr__(self, "classes", (target_shape(self.train) or (0,))[0])
+        check_outcome(self.outcome, self.classes)
+        for part in (self.train, self.test):
+            _check_targets(part, self.outcome, self.classes)
+
+    def __repr__(self) -> str:
+        tests = int(self.test.sizes.sum())
+        return f"Federation({self.name!r}, {extent(self.train)}, {tests} rows for testing, outcome={self.outcome!r})"
 
     @property
     def has_people(self) -> bool:
@@ -255,22 +155,25 @@ def from_rows(
 
     `x` is an array with one row per example, or a dict of such arrays, for models that read several.
 
-    `y`: one target per row. `clients`: the client of each row. `test_fraction`: share of each client's rows (0.2 by
-    default) that is kept for testing, drawn at random by `seed`; or `test`: a fixed split, as one truth value per row
-    or as the numbers of the test rows. `name`: the data set's name in ledger and statement; all releases under one name
-    add up. `outcome`: `number` (regression), `binary` (labels 0 and 1) or `classes`. `classes`: how many classes there
-    are, where the outcome is `classes`. `scaling`: how features were scaled, in words; repeated in the privacy
-    statement. `scaling_is_private`: False if scaling looked at data; every statement then says so, and a release at
-    example level is refused. `row_ids` or `person_ids`: what a record, or a person, is known by in every table and
-    year, one value per row; accounts then follow them, whatever tables and clients are called. With `person_ids` a
-    person, with all rows, is the unit at example level: splits, sizes and batches count people. `rows_per_person`: how
-    many rows of one person count; public, and of somebody with more some are left out. `grouping`: what makes a
-    client (`ward`, `hospital`), so that another release knows a client by its name; without it, and without identities,
-    any row may be any other.
+    `y`: one target per row; for `labels` a column for each. `clients`: the client of each row; rows of the integer -1
+    are nobody's (`data/partition.py`), and are left out. `test_fraction`: share of each client's rows (0.2 by default)
+    that is kept for testing, drawn at random by `seed`; or `test`: a fixed split, as one truth value per row or as the
+    numbers of the test rows. `name`: the data set's name in ledger and statement; all releases under one name add up.
+    `outcome`: `number` (regression), `binary` (labels 0 and 1), `classes` (numbers from 0), `count` (0 or more),
+    `ordinal` (levels, numbers from 0), `survival` (as `courses` makes them) or `labels` (several, each 0 or 1).
+    `classes`: how many classes, levels or intervals there are, where the outcome has such; of `labels` it is the number
+    of columns. `scaling`: how features were scaled, in words; repeated in the privacy statement. `scaling_is_private`:
+    False if scaling looked at data; every statement then says so, and a release at example level is refused. `row_ids`
+    or `person_ids`: what a record, or a person, is known by in every table and year, one value per row; accounts then
+    follow them, whatever tables and clients are called. With `person_ids` a person, with all rows, is the unit at
+    example level: splits, sizes and batches count people. `rows_per_person`: how many rows of one person count; public,
+    and of somebody with more some are left out. `grouping`: what makes a client (`ward`, `hospital`), so that another
+    release knows a client by its name; without it, and without identities, any row may be any other.
     """
     x = {name: np.asarray(part) for name, part in x.items()} if isinstance(x, dict) else np.asarray(x)
     y, clients = np.asarray(y), np.asarray(clients)
     check_rows(x, y, clients)
+    y = as_integers(outcome, y)
     held_out = None if test is None else held_out_rows(test, test_fraction, len(y))
     generator = np.random.default_rng(int(limits.checked("seed", seed)))
     fraction = limits.checked("test_fraction", 0.2 if test_fraction is None else test_fraction)
@@ -280,6 +183,8 @@ def from_rows(
     names, counts = np.unique(clients, return_counts=True)
     by_client = np.split(np.argsort(clients, kind="stable"), np.cumsum(counts)[:-1])
     for client, found in zip(names.tolist(), by_client, strict=True):
+        if client == NOBODY and clients.dtype.kind == "i":
+            continue
         split = split_of(found)
         if not len(split[0]):
             rule, remedy = (
@@ -292,6 +197,8 @@ def from_rows(
                 f"client, or {remedy}"
             )
         parts.append((str(client), *split))
+    if not parts:
+        raise DataError(f"every row's client is {NOBODY}, which is nobody: give rows to clients 0, 1, ...")
     parts.sort(key=lambda part: (len(part[1]), part[0]))
     own = [np.concatenate(part[1:]) for part in parts]
     return Federation(
@@ -306,39 +213,3 @@ def from_rows(
         grouping=grouping,
         identity=known and replace(known, values=tuple(known.values[0][places] for places in own)),
     )
-
-
-def together(
-    x: Tree, y: np.ndarray, rows: Sequence[np.ndarray], features: int | None = None
-) -> ClientData | RaggedData:
-    """Rows of each client, padded to the longest unless that would be large and mostly padding."""
-    sizes = np.array([len(own) for own in rows])
-    room = len(rows) * int(sizes.max(initial=1))
-    if room <= 4 * sizes.sum() or room * sum(part[:1].size for part in jax.tree.leaves(x)) <= LARGE:
-        return replace(padded(x, y, rows), features=features)
-    order = np.concatenate(rows)
-    return RaggedData(
-        jax.tree.map(lambda part: part[order].astype(_number(part)), x), y[order].astype(_label(y)), sizes, features
-    )
-
-
-def padded(x: Tree, y: np.ndarray, rows: Sequence[np.ndarray], least: int = 1) -> ClientData:
-    """Rows of each client stacked, `least` places for each; floats become float32, labels int32."""
-    longest = max(least, *(len(own) for own in rows)) if rows else least
-
-    def stacked(values: np.ndarray, dtype: DTypeLike) -> np.ndarray:
-        out = np.zeros((len(rows), longest, *values.shape[1:]), dtype)
-        for k, own in enumerate(rows):
-            out[k, : len(own)] = values[own]
-        return out
-
-    features = jax.tree.map(lambda part: stacked(part, _number(part)), x)
-    return ClientData(features, stacked(y, _label(y)), np.array([len(own) for own in rows]))
-
-
-def _number(values: np.ndarray) -> DTypeLike:
-    return np.float32 if values.dtype.kind == "f" else values.dtype
-
-
-def _label(values: np.ndarray) -> DTypeLike:
-    return np.float32 if values.dtype.kind == "f" else np.int32

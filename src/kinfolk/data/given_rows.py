@@ -8,11 +8,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from kinfolk.data.identity import Identity, label
+from kinfolk.toml import shown
 from kinfolk.types import Tree
+
+NOBODY = -1
+"""The client's number of rows that belong to nobody, and are left out."""
 
 
 class DataError(ValueError):
     """Data that cannot be used, with the remedy."""
+
+
+def whole_number(name: str, value: object, least: int, most: int, remedy: str = "choose a number in between") -> int:
+    """The number, if it is whole and in range; a DataError otherwise.
+
+    `name`: what it is called. `value`: what was given. `least`, `most`: the range. `remedy`: what to do instead.
+    """
+    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, bool) or not isinstance(plain, int) or not least <= plain <= most:
+        raise DataError(f"{name}={shown(plain)} must be a whole number from {least} to {most}: {remedy}")
+    return plain
 
 
 def declared_identity(
@@ -103,8 +118,10 @@ def held_out_rows(
 def check_rows(x: Tree, y: np.ndarray, clients: np.ndarray) -> None:
     """Refuses what would fail later, or silently: empty data, other lengths, text, NaN and infinite values."""
     parts = {f"x[{name!r}]": values for name, values in x.items()} if isinstance(x, dict) else {"x": x}
-    if not len(y):
-        raise DataError("the data has no rows")
+    if not y.size:
+        raise DataError("the data has no rows: give one row per example")
+    if not y.ndim or clients.ndim != 1:
+        raise DataError(f"y has shape {y.shape} and clients {clients.shape}: give one target and one client per row")
     for part, values in parts.items():
         if not len(values) == len(y) == len(clients):
             raise DataError(f"{part} has {len(values)} rows, y {len(y)} and clients {len(clients)}: they must agree")
@@ -120,3 +137,20 @@ def check_rows(x: Tree, y: np.ndarray, clients: np.ndarray) -> None:
                 f"{part} has NaN or infinite values in {int(bad.sum())} row(s), first in row {row} "
                 f"(client {str(clients[row])!r}): fill them in or drop the rows"
             )
+    _check_clients(clients)
+    if y.dtype.kind in "iu" and not -(2**31) <= int(y.min()) <= int(y.max()) < 2**31:
+        raise DataError(
+            f"y reaches from {y.min()} to {y.max()}, which 32 bits do not hold: give floats, y.astype(float)"
+        )
+
+
+def _check_clients(clients: np.ndarray) -> None:
+    """Refuses rows that name no client."""
+    if clients.dtype.kind not in "fO":
+        return
+    none = np.array([name is None or name != name for name in clients.tolist()])
+    if none.any():
+        raise DataError(
+            f"clients has None or NaN in {int(none.sum())} row(s), first in row {int(none.argmax())}: name every "
+            "row's client, or leave such rows out"
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 
 import numpy as np
@@ -26,7 +26,7 @@ class Identity:
     """`row`: a value belongs to one record. `person`: all rows with a value are one person's."""
     column: str
     """What the owner calls it."""
-    values: tuple[np.ndarray, ...]
+    values: tuple[np.ndarray, ...] = field(repr=False)
     """For each client, in the federation's order, the values of its rows as text: training rows, then test rows."""
     rows_per_person: int = ROWS_PER_PERSON
     """How many rows of a person count, where people are the units (`data/people.py`); public."""

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from kinfolk.data.federation import ClientData, DataError, Federation, FunctionData, RowsOf
+from kinfolk.data.client_data import ClientData, FunctionData, RowsOf
+from kinfolk.data.federation import DataError, Federation
 from kinfolk.types import Tree
 
 
@@ -31,13 +32,12 @@ def from_arrays(
 ) -> Federation:
     """A federation from arrays with axes (clients, rows, ...), the first `sizes` rows of each being real.
 
-    Nothing is copied or looked at, so they may be files opened with `np.load(..., mmap_mode="r")`. `test` is the same
-    three for testing; without it the training rows are measured.
+    Nothing is copied, and only targets are looked at, so they may be files opened with `np.load(..., mmap_mode="r")`.
+    `test` is the same three for testing; without it the training rows are measured.
 
     `x`: features, axes (clients, rows, ...). `y`: targets, axes (clients, rows). `ids`: the clients' names; default
-    their numbers. `name`: the data set's name in ledger and statement; all releases under one name add up. `outcome`:
-    `number` (regression), `binary` (labels 0 and 1) or `classes`. `classes`: how many classes there are, where the
-    outcome is `classes`. `scaling`: how features were scaled, in words; repeated in the privacy statement.
+    their numbers. `name`: the data set's name in ledger and statement; all releases under one name add up. `outcome`
+    and `classes`: as of `from_rows`. `scaling`: how features were scaled, in words; repeated in the privacy statement.
     `scaling_is_private`: False if scaling looked at data; every statement then says so, and a release at example level
     is refused.
     """
@@ -79,10 +79,9 @@ def from_function(
     `fold_in(key(seed), id)`, say), or give `in_program=False`. `test` makes as many rows for testing.
 
     `clients`: how many there are. `sizes`: rows of each client: one number, or one for each. `name`: the data set's
-    name in ledger and statement; all releases under one name add up. `outcome`: `number` (regression), `binary` (labels
-    0 and 1) or `classes`. `classes`: how many classes there are, where the outcome is `classes`. `scaling`: how
-    features were scaled, in words; repeated in the privacy statement. `scaling_is_private`: False if scaling looked at
-    data; every statement then says so, and a release at example level is refused.
+    name in ledger and statement; all releases under one name add up. `outcome` and `classes`: as of `from_rows`.
+    `scaling`: how features were scaled, in words; repeated in the privacy statement. `scaling_is_private`: False if
+    scaling looked at data; every statement then says so, and a release at example level is refused.
     """
     counts = _checked(np.broadcast_to(np.asarray(sizes), (clients,)))
     train = FunctionData(rows, counts, in_program)

@@ -1,7 +1,8 @@
 """Clients for data that has none: who gets which rows, and what makes clients differ.
 
-A partitioner returns the client's number of every row, for `from_rows`; rows of number -1 belong to nobody. What looks
-at labels to divide rows does so before any client has them: it belongs to the study's design, not to an account.
+A partitioner returns the client's number of every row, for `from_rows`, which leaves out rows of number -1: they belong
+to nobody. What looks at labels to divide rows does so before any client has them: it belongs to the study's design, not
+to an account.
 
 >>> labels = np.arange(12) % 3
 >>> np.bincount(classes_per_client(labels, clients=3, classes=1, seed=0)).tolist()
@@ -10,31 +11,39 @@ at labels to divide rows does so before any client has them: it belongs to the s
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
-from kinfolk.data.federation import DataError
+import numpy as np
+from numpy.typing import ArrayLike
+
+from kinfolk import limits
+from kinfolk.data.given_rows import NOBODY, DataError, whole_number
+from kinfolk.limits import Limit
+from kinfolk.toml import shown
 
 PATCH = 2
 """Pixels along the side of a patch that covers a part of an image."""
+FEWER = "every client needs a row: take fewer clients"
+CONCENTRATION = limits.above(0, 1e6, "0.1 for few labels each, 100 for alike clients")
+SPREAD = limits.finite(0, 100, "1 for unequal sizes, 0 for equal ones")
 
 
-def dirichlet(labels: np.ndarray, *, clients: int, concentration: float, seed: int = 0, least: int = 1) -> np.ndarray:
+def dirichlet(labels: ArrayLike, *, clients: int, concentration: float, seed: int = 0, least: int = 1) -> np.ndarray:
     """Every client's mixture of labels is drawn from a Dirichlet distribution: the usual heterogeneous silos.
 
     `labels`: one per row. `clients`: how many. `concentration`: small (0.1) for clients with few labels each, large
     (100) for clients that are alike. `seed`: chooses the mixtures and the rows. `least`: rows that every client has at
     least; mixtures are drawn again until that is so.
     """
-    _checked("clients", clients, len(labels))
-    if not concentration > 0:
-        raise DataError(
-            f"concentration={concentration} must be above 0: 0.1 for few labels each, 100 for alike clients"
-        )
+    codes = _codes(labels)
+    clients = whole_number("clients", clients, 1, len(codes), FEWER)
+    least = whole_number("least", least, 1, len(codes), "a client without rows is none")
+    _check_number("concentration", concentration, CONCENTRATION)
     generator = np.random.default_rng(seed)
     for _ in range(1000):
-        owner = np.full(len(labels), -1, np.int32)
-        for value in np.unique(labels):
-            rows = generator.permutation(np.flatnonzero(labels == value))
+        owner = np.full(len(codes), NOBODY, np.int32)
+        for value in range(codes.max() + 1):
+            rows = generator.permutation(np.flatnonzero(codes == value))
             shares = generator.dirichlet(np.full(clients, concentration))
             ends = np.round(np.cumsum(shares)[:-1] * len(rows)).astype(int)
             for client, own in enumerate(np.split(rows, ends)):
@@ -47,17 +56,19 @@ def dirichlet(labels: np.ndarray, *, clients: int, concentration: float, seed: i
     )
 
 
-def classes_per_client(labels: np.ndarray, *, clients: int, classes: int, seed: int = 0) -> np.ndarray:
+def classes_per_client(labels: ArrayLike, *, clients: int, classes: int, seed: int = 0) -> np.ndarray:
     """Every client has rows of so many classes only, and shares each with others: in parts of random size.
 
-    `labels`: one per row. `clients`: how many. `classes`: how many classes each client has. `seed`: chooses them.
-    Classes are dealt in turn, so all are used about equally often; those that nobody was dealt are left out (-1).
+    `labels`: one per row, numbers or words. `clients`: how many. `classes`: how many classes each client has. `seed`:
+    chooses them. Classes are dealt in turn, so all are used about equally often; those that nobody was dealt are left
+    out (-1).
     """
-    values = np.unique(labels)
-    _checked("classes", classes, len(values))
-    _checked("clients", clients, len(labels))
+    codes = _codes(labels)
+    values = np.arange(codes.max() + 1)
+    classes = whole_number("classes", classes, 1, len(values), "labels have so many classes")
+    clients = whole_number("clients", clients, 1, len(codes), FEWER)
     generator = np.random.default_rng(seed)
-    dealt: dict[int, list[int]] = {int(value): [] for value in values}
+    dealt: dict[int, list[int]] = {value: [] for value in values.tolist()}
     order: list[int] = []
     for client in range(clients):
         own: list[int] = []
@@ -68,13 +79,18 @@ def classes_per_client(labels: np.ndarray, *, clients: int, classes: int, seed: 
             order.remove(own[-1])
         for value in own:
             dealt[value].append(client)
-    owner = np.full(len(labels), -1, np.int32)
+    owner = np.full(len(codes), NOBODY, np.int32)
     for value, owners in dealt.items():
-        rows = generator.permutation(np.flatnonzero(labels == value))
+        rows = generator.permutation(np.flatnonzero(codes == value))
         shares = generator.uniform(0.4, 0.6, size=len(owners))
         ends = np.round(np.cumsum(shares / max(shares.sum(), 1e-9))[:-1] * len(rows)).astype(int)
         for client, own_rows in zip(owners, np.split(rows, ends), strict=False):
             owner[own_rows] = client
+    if empty := clients - len(np.unique(owner[owner != NOBODY])):
+        raise DataError(
+            f"clients={clients} with classes={classes} each leave {empty} of them without rows: take fewer clients, or "
+            "more classes each"
+        )
     return owner
 
 
@@ -84,7 +100,11 @@ def size_skew(rows: int, *, clients: int, spread: float = 1.0, least: int = 1, s
     `rows`: how many there are. `clients`: how many. `spread`: standard deviation of the logarithm; 0 for equal sizes.
     `least`: rows that every client has at least. `seed`: chooses sizes and rows.
     """
-    if clients < 1 or clients * least > rows:
+    rows = whole_number("rows", rows, 1, 2**31 - 1, "it says how many there are")
+    clients = whole_number("clients", clients, 1, rows, FEWER)
+    least = whole_number("least", least, 1, rows, "a client without rows is none")
+    _check_number("spread", spread, SPREAD)
+    if clients * least > rows:
         raise DataError(f"clients={clients} with least={least} rows each need more than {rows} rows: take fewer")
     generator = np.random.default_rng(seed)
     weights = np.exp(spread * generator.normal(size=clients))
@@ -95,23 +115,64 @@ def size_skew(rows: int, *, clients: int, spread: float = 1.0, least: int = 1, s
 
 
 def turned(images: np.ndarray, quarters: int) -> np.ndarray:
-    """`images` (axes rows, height, width, ...) turned by so many `quarters` of a circle."""
-    return np.rot90(images, quarters, axes=(1, 2))
+    """Images turned to the left.
+
+    `images`: axes (rows, height, width, ...). `quarters`: of a circle, 0 to 3; not degrees.
+    """
+    quarters = whole_number("quarters", quarters, 0, 3, "it counts quarters of a circle: 1 for 90 degrees")
+    return np.rot90(_images(images), quarters, axes=(1, 2))
 
 
 def patches(shape: tuple[int, int], count: int, generator: np.random.Generator) -> np.ndarray:
-    """Which pixels of an image of this `shape` are covered by `count` patches of 2x2, where `generator` puts them."""
+    """Which pixels of an image are covered by patches of 2x2.
+
+    `shape`: height and width; the last pixels of an odd side are never covered. `count`: how many patches. `generator`:
+    chooses where.
+    """
     height, width = shape[0] // PATCH, shape[1] // PATCH
+    count = whole_number("count", count, 0, height * width, f"{shape[0]}x{shape[1]} pixels have so many patches of 2x2")
     tiles = np.zeros(height * width, bool)
     tiles[generator.permutation(height * width)[:count]] = True
-    return np.kron(tiles.reshape(height, width), np.ones((PATCH, PATCH), bool))
+    covered = np.zeros(shape, bool)
+    covered[: PATCH * height, : PATCH * width] = np.kron(tiles.reshape(height, width), np.ones((PATCH, PATCH), bool))
+    return covered
 
 
 def masked(images: np.ndarray, covered: np.ndarray, value: float = 1.0) -> np.ndarray:
-    """`images` (axes rows, height, width) whose `covered` pixels are painted over with a `value`."""
-    return np.where(covered, images.dtype.type(value), images)
+    """Images whose covered pixels are painted over.
+
+    `images`: floats, axes (rows, height, width) or (rows, height, width, colours). `covered`: truth values, axes
+    (height, width). `value`: what is painted; 1 is white where pixels were divided by 255.
+    """
+    images = _images(images)
+    if images.dtype.kind != "f":
+        raise DataError(f"images hold {images.dtype}, where {value:g} may be no white: give images / 255 as float32")
+    if images.shape[1:3] != covered.shape:
+        raise DataError(f"images have {images.shape[1:3]} pixels and covered {covered.shape}: make it for such images")
+    return np.where(covered.reshape(*covered.shape, *(1,) * (images.ndim - 3)), images.dtype.type(value), images)
 
 
-def _checked(name: str, value: int, most: int) -> None:
-    if not 1 <= value <= most:
-        raise DataError(f"{name}={value} must be from 1 to {most}")
+def _images(images: np.ndarray) -> np.ndarray:
+    found = np.asarray(images)
+    if found.ndim not in (3, 4):
+        raise DataError(
+            f"images have shape {found.shape}: axes are rows, height, width (and colours); give image[None]"
+        )
+    return found
+
+
+def _codes(labels: ArrayLike) -> np.ndarray:
+    """The class of every row as a number from 0, in the order of the labels."""
+    found = np.asarray(labels)
+    if found.ndim != 1 or not len(found):
+        raise DataError(f"labels have shape {found.shape}: give one per row")
+    if found.dtype.kind == "O" and any(value is None or value != value for value in found.tolist()):
+        raise DataError("labels hold None or NaN: leave such rows out")
+    if found.dtype.kind == "f" and not np.isfinite(found).all():
+        raise DataError("labels hold NaN or infinity: leave such rows out")
+    return np.unique(found, return_inverse=True)[1]
+
+
+def _check_number(name: str, value: float, limit: Limit) -> None:
+    if not isinstance(value, int | float | np.number) or math.isnan(value) or not limit.holds(float(value)):
+        raise DataError(f"{name}={shown(value)} must be {limit.words}: {limit.remedy}")

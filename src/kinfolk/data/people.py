@@ -13,16 +13,8 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from kinfolk.data.federation import (
-    ClientData,
-    Data,
-    DataError,
-    Federation,
-    FunctionData,
-    RaggedData,
-    from_rows,  # noqa: F401  for the example above
-    together,
-)
+from kinfolk.data.client_data import ClientData, Data, FunctionData, RaggedData, together
+from kinfolk.data.federation import DataError, Federation, from_rows  # noqa: F401  for the example above
 from kinfolk.data.identity import label
 from kinfolk.types import Rows, Tree
 from kinfolk.units import Several

@@ -21,7 +21,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import DTypeLike
 
-from kinfolk.data.federation import ClientData, Data
+from kinfolk.data.client_data import ClientData, Data
 from kinfolk.engines.client_store import Store
 from kinfolk.engines.cohorts import draw_cohort
 from kinfolk.engines.resident import Clients, Plan, counters_of, one_run, with_counters

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import rankdata
 
-from kinfolk.data.federation import Data, Federation, FunctionData
+from kinfolk.data.client_data import Data, FunctionData
+from kinfolk.data.federation import Federation
 from kinfolk.data.target import Target
 from kinfolk.metrics.survival import concordance
 from kinfolk.outcomes import OUTCOMES, level_course, log_odds_of_event, rate

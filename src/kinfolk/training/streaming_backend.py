@@ -17,7 +17,7 @@ from jax import Array
 
 from kinfolk import trees
 from kinfolk.batching import over
-from kinfolk.data.federation import Data
+from kinfolk.data.client_data import Data
 from kinfolk.engines import client_store, streaming
 from kinfolk.engines.resident import Plan, counters_of, one_run, with_counters
 from kinfolk.engines.results import errors_of

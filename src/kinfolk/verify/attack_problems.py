@@ -23,7 +23,8 @@ from kinfolk.accounting.composition import Charge
 from kinfolk.accounting.noise_for_budget import Case, times
 from kinfolk.algorithms.registry import outcome_of
 from kinfolk.algorithms.schedules import noise_factors
-from kinfolk.data.federation import ClientData, Federation
+from kinfolk.data.client_data import ClientData
+from kinfolk.data.federation import Federation
 from kinfolk.engines import resident
 from kinfolk.engines.layout import lay_out
 from kinfolk.engines.release_counts import count_uses

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from kinfolk.data.federation import ClientData, Federation
+from kinfolk.data.client_data import ClientData
+from kinfolk.data.federation import Federation
 from kinfolk.units import Several
 
 ROWS_OF_ONE = 3

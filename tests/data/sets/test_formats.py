@@ -8,10 +8,12 @@ import json
 import lzma
 import sqlite3
 import struct
+import sys
 import tarfile
 import zipfile
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -171,10 +173,9 @@ def test_celeba_comes_from_leafs_lists_and_from_its_own(tmp_path: Path, monkeypa
         (tmp_path / half).mkdir()
         (tmp_path / half / f"{half}.json").write_text(json.dumps(content))
     texts = [tmp_path / "identity_CelebA.txt", tmp_path / "list_attr_celeba.txt"]
-    try:
-        import PIL  # noqa: F401  # type: ignore[import-not-found]
-    except ImportError:
-        with pytest.raises(DataError, match="pip install pillow"):
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "PIL", None)
+        with pytest.raises(DataError, match=r"needs Pillow: pip install 'kinfolk\[images\]'"):
             celeba.from_files([tmp_path / "img_align_celeba", *texts])
     monkeypatch.setattr(celeba, "_pixels", lambda content: np.full((2, 2, 3), content[0], np.uint8))
     own = celeba.from_files([tmp_path / "img_align_celeba.zip", *texts])
@@ -191,6 +192,30 @@ def test_celeba_comes_from_leafs_lists_and_from_its_own(tmp_path: Path, monkeypa
         celeba.from_files([tmp_path / "img_align_celeba", texts[1]])
 
 
+def test_images_of_celebrities_are_decoded_made_small_and_kept(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    colours = [(200, 40, 40), (40, 200, 40), (40, 40, 200), (200, 200, 200), (40, 40, 40)]
+    names = [f"{n:06d}.jpg" for n in range(len(colours))]
+    with zipfile.ZipFile(tmp_path / "faces.zip", "w") as packed:
+        for name, colour in zip(names, colours, strict=True):
+            with packed.open(f"img_align_celeba/{name}", "w") as content:
+                image.new("RGB", (178, 218), colour).save(content, "JPEG", quality=95)
+    data = {"7": {"x": names, "y": [0, 1, 0, 1, 0]}}
+    (tmp_path / "all.json").write_text(json.dumps({"users": ["7"], "num_samples": [5], "user_data": data}))
+    arrays, _ = obtain(celeba.SOURCE, tmp_path, [tmp_path / "faces.zip", tmp_path / "all.json"])
+    assert (arrays["x"].shape, arrays["x"].dtype) == ((5, 84, 84, 3), np.uint8)
+    assert np.abs(arrays["x"].astype(int) - np.array(colours)[:, None, None, :]).max() <= 6
+    faces = celeba.celeba(directory=str(tmp_path), test_fraction=0.0)
+    assert (faces.shape, faces.outcome) == ((84, 84, 3), "binary")
+    assert 0.1 < faces.train.x.min() < faces.train.x.max() < 0.85
+    with zipfile.ZipFile(tmp_path / "faces.zip", "w") as packed:
+        for name in names:
+            packed.writestr(name, b"\xff\xd8\xff\xe0 and no more")
+    with pytest.raises(DataError, match=r"cannot be read as celeba \("):
+        obtain(celeba.SOURCE, tmp_path / "other", [tmp_path / "faces.zip", tmp_path / "all.json"])
+    assert not (tmp_path / "other").exists()
+
+
 def test_stackoverflow_is_a_sparse_bag_of_words(tmp_path: Path) -> None:
     def row(tokens: str, title: str, tags: str) -> bytes:
         words = {"tokens": tokens, "title": title, "tags": tags, "type": "answer", "creation_date": ""}
@@ -198,6 +223,7 @@ def test_stackoverflow_is_a_sparse_bag_of_words(tmp_path: Path) -> None:
 
     messages = {
         ("train", "u1"): [row("a b a zzz", "c", "sql|css"), row("b", "b", "nobody"), row("c c", "", "css|git")],
+        ("train", "u11"): [row("b", "b", "nobody")] * 3 + [row("c", "c", "sql")],  # one that can be used: too few
         ("train", "u2"): [row("b c", "a a", "git")] * 2,
         ("test", "u1"): [row("a", "a", "css")],
     }
@@ -212,11 +238,18 @@ def test_stackoverflow_is_a_sparse_bag_of_words(tmp_path: Path) -> None:
     assert arrays["labels"].tolist() == [0, 1, 0, 2, 2, 2]
     assert arrays["label_starts"].tolist() == [0, 2, 4, 5, 6]
     assert arrays["client"].tolist() == [0, 0, 1, 1]
+    assert arrays["client_name"].tolist() == ["u1", "u2"]
     assert len(set(stackoverflow.from_files([database, words, tags], users=1)["client"])) == 1
     np.savez(tmp_path / "stackoverflow.npz", **arrays)  # type: ignore[arg-type]
     data = stackoverflow.stackoverflow(directory=str(tmp_path), test_fraction=0.0)
     assert (data.shape, data.classes, data.ids) == ((10_000,), 500, ("user-0000", "user-0001"))
     assert data.train.y.tolist() == [[0, 0], [2, 2]] or sorted(data.train.y.ravel().tolist()) == [0, 0, 2, 2]
+    several = stackoverflow.stackoverflow(directory=str(tmp_path), test_fraction=0.0, outcome="labels")
+    assert (several.classes, several.train.y.shape) == (500, (2, 2, 500))
+    first = several.train.y[several.ids.index("user-0000")]
+    assert sorted(np.flatnonzero(row).tolist() for row in first) == [[0, 1], [0, 2]]
+    with pytest.raises(DataError, match="outcome='number' is not one of classes"):
+        stackoverflow.stackoverflow(directory=str(tmp_path), outcome="number")
     with pytest.raises(DataError, match="tag_count is missing"):
         stackoverflow.from_files([database, words])
 
@@ -289,7 +322,7 @@ def test_hospitals_come_from_their_files_with_or_without_names(tmp_path: Path) -
         names = [",".join([*patients.HEART_COLUMNS, "num"])] if k == 0 else []
         (tmp_path / f"processed.{name}.data").write_text("\n".join([*names, *lines]) + "\n")
     files = [tmp_path / file.name for file in patients.HEART.files]
-    arrays, _ = obtain(patients.HEART, tmp_path, files)
+    arrays, _ = obtain(replace(patients.HEART, checksum=""), tmp_path, files)
     assert np.bincount(arrays["client"]).tolist() == [5, 6, 7, 8]
     assert np.isnan(arrays["x"]).sum() == 4 + 5 + 6 + 7
     data = patients.heart_disease(directory=str(tmp_path))
@@ -297,9 +330,12 @@ def test_hospitals_come_from_their_files_with_or_without_names(tmp_path: Path) -
     assert data.shape == (13 + 10,)
     assert np.isfinite(data.train.x).all()
     assert set(np.unique(data.train.y)) == {0, 1}
-    files[0].rename(tmp_path / "mine.data")
+    (tmp_path / "mine.data").write_text("")
     with pytest.raises(DataError, match="none of the hospitals"):
-        patients.heart_from_files([tmp_path / "mine.data"])
+        patients.heart_from_files([*files, tmp_path / "mine.data"])
+    files[0].write_text("age,sex\n")
+    with pytest.raises(DataError, match=r"processed.cleveland.data has no row of 14 values"):
+        patients.heart_from_files(files)
 
 
 def test_breast_cancer_comes_from_two_tables(tmp_path: Path) -> None:
@@ -308,7 +344,8 @@ def test_breast_cancer_comes_from_two_tables(tmp_path: Path) -> None:
     (tmp_path / "brca.csv").write_text("\n".join(",".join(line) for line in [names, *lines]) + "\n")
     folds = [f"P{n},{half},{half}_{n % 3}" for n in range(29) for half in ["test" if n % 4 == 0 else "train"]]
     (tmp_path / "train_test_split.csv").write_text("\n".join(["pid,fold,fold2", *folds]) + "\n")
-    arrays, _ = obtain(patients.BRCA, tmp_path, [tmp_path / "train_test_split.csv", tmp_path / "brca.csv"])
+    source = replace(patients.BRCA, checksum="")
+    arrays, _ = obtain(source, tmp_path, [tmp_path / "train_test_split.csv", tmp_path / "brca.csv"])
     assert (arrays["x"].shape, int(arrays["event"].sum()), int(arrays["is_test"].sum())) == ((29, 39), 14, 8)
     data = patients.tcga_brca(directory=str(tmp_path), years=2.0)
     assert data.ids == ("Northeast", "South", "West") or set(data.ids) == {"Northeast", "South", "West"}
@@ -322,7 +359,7 @@ def test_parkinsons_comes_from_its_table(tmp_path: Path) -> None:
     names = ["subject#", "age", "sex", "test_time", "motor_UPDRS", "total_UPDRS", *list(patients.VOICE)[3:]]
     lines = [[str(n % 2 + 1), "60", "1", str(n), "20", str(17.6 * (n % 2 + 1)), *["0.01"] * 16] for n in range(20)]
     (tmp_path / "parkinsons_updrs.data").write_text("\n".join(",".join(line) for line in [names, *lines]))
-    obtain(patients.PARKINSONS, tmp_path, [tmp_path / "parkinsons_updrs.data"])
+    obtain(replace(patients.PARKINSONS, checksum=""), tmp_path, [tmp_path / "parkinsons_updrs.data"])
     data = patients.parkinsons(directory=str(tmp_path))
     assert data.ids == ("patient-00", "patient-01")
     np.testing.assert_allclose(data.train.y[:, 0], [0.1, 0.2], rtol=1e-5)

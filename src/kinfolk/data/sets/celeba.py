@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from kinfolk.data.federation import DataError, Federation, from_rows
+from kinfolk.data.given_rows import whole_number
 from kinfolk.data.sets.download import Arrays, File, Source, load_arrays
 from kinfolk.data.sets.leaf import json_files, users
 
@@ -110,6 +111,7 @@ SOURCE = Source(
         File("list_attr_celeba.txt", digest="md5:75e246fa4810816ffd6ee81facbd244c"),
     ),
     convert=from_files,
+    needs=("x", "y", "client", "is_test"),
     by_hand="agree to its terms at https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html, fetch img_align_celeba.zip and "
     "the lists identity_CelebA.txt and list_attr_celeba.txt (or LEAF's JSON lists)",
 )
@@ -123,6 +125,8 @@ def celeba(
     directory: str | None = None,
 ) -> Federation:
     """One client per celebrity; `celebrities`: only so many, picked by `seed`. LEAF's split is kept."""
+    if celebrities is not None:
+        whole_number("celebrities", celebrities, 1, 10**6, "leave it out for all")
     arrays = load_arrays(SOURCE, directory)
     chosen = np.unique(arrays["client"])
     chosen = np.random.default_rng(seed).permutation(chosen)[:celebrities]

@@ -50,6 +50,7 @@ SOURCE = Source(
         ),
     ),
     convert=from_binary,
+    needs=("x", "y", "client", "is_test"),
 )
 
 

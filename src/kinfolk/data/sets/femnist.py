@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from kinfolk.data.federation import DataError, Federation, padded
+from kinfolk.data.client_data import padded
+from kinfolk.data.federation import DataError, Federation
+from kinfolk.data.given_rows import whole_number
 from kinfolk.data.sets.download import Arrays, File, Source, load_arrays
 from kinfolk.data.sets.leaf import json_files, users
 from kinfolk.data.sets.tf_example import clients_of, rows, unpacked
@@ -23,8 +25,11 @@ def from_files(files: Sequence[Path]) -> Arrays:
     """From LEAF's JSON files (or a folder of them), or from TensorFlow Federated's SQLite file, packed or not."""
     if json_files(files):
         return _from_leaf(files)
-    if len(files) != 1:
-        raise DataError(f"{len(files)} files are neither LEAF's JSON nor one SQLite file: give all of LEAF's, or that")
+    if len(files) != 1 or not files[0].is_file():
+        raise DataError(
+            f"{', '.join(path.name for path in files)}: neither LEAF's JSON nor one SQLite file: give all of the one, "
+            "or the other"
+        )
     with unpacked(files[0]) as path:
         return _from_tff(path)
 
@@ -75,6 +80,7 @@ SOURCE = Source(
         ),
     ),
     convert=from_files,
+    needs=("x", "y", "client", "is_test"),
     by_hand="make it with LEAF (data/femnist/preprocess.sh -s niid --sf 0.05 -k 0 -t sample) and give its folders "
     "train and test, or fetch emnist_all.sqlite.lzma of TensorFlow Federated",
 )
@@ -87,6 +93,9 @@ def femnist(
 
     `writers`: only so many, picked by `seed`; `most_images`: at most so many training images of each.
     """
+    for name, count in (("writers", writers), ("most_images", most_images)):
+        if count is not None:
+            whole_number(name, count, 1, 10**6, "leave it out for all")
     arrays = load_arrays(SOURCE, directory)
     x, y, client, test = (arrays[name] for name in ("x", "y", "client", "is_test"))
     x = (255 - x.astype(np.float32))[..., None] / 255

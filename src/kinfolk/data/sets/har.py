@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kinfolk.data.federation import DataError, Federation, padded
+from kinfolk.data.client_data import padded
+from kinfolk.data.federation import DataError, Federation
 from kinfolk.data.sets.download import Arrays, File, Source, load_arrays
 
 

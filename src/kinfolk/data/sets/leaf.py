@@ -24,7 +24,7 @@ def users(paths: Sequence[Path]) -> Iterator[User]:
         content = json.loads(path.read_text())
         if not {"users", "user_data"} <= set(content):
             raise DataError(f"{path.name} has no users and user_data: give files that LEAF's preprocess.sh wrote")
-        test = "test" in path.name or "test" in path.parent.name
+        test = "test" in path.name or path.parent.name == "test"
         for user in content["users"]:
             rows = content["user_data"][user]
             yield str(user), test, rows["x"], rows["y"]

@@ -33,6 +33,11 @@ def from_cells(name: str, label: Callable[[np.ndarray], np.ndarray]) -> Callable
 
 def two_classes(values: np.ndarray) -> np.ndarray:
     """Labels -1 and 1 as 0 and 1."""
+    found = np.unique(values).tolist()
+    if found not in ([-1, 1], [0, 1]):
+        raise DataError(
+            f"Y holds {len(found)} values from {min(found)} to {max(found)}, not -1 and 1: give the set's file"
+        )
     return (values > 0).astype(np.uint8)
 
 

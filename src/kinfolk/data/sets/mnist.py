@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from kinfolk.data.federation import ClientData, DataError, Federation
+from kinfolk.data.client_data import ClientData
+from kinfolk.data.federation import DataError, Federation
+from kinfolk.data.given_rows import whole_number
 from kinfolk.data.partition import masked, patches, turned
 from kinfolk.data.sets.download import Arrays, File, Source, load_arrays
 
@@ -21,6 +23,10 @@ TRAIN = 60000
 
 def from_idx(files: Sequence[Path]) -> Arrays:
     """Images and labels of the four published files, training rows first."""
+    if len(files) != len(PARTS):
+        raise DataError(
+            f"{len(files)} file(s) were given: give all of {', '.join(f'{part}-ubyte.gz' for part in PARTS)}"
+        )
     raw = [gzip.decompress(path.read_bytes()) for path in files]
     x = np.concatenate([np.frombuffer(raw[n], np.uint8, offset=16).reshape(-1, 28, 28) for n in (0, 2)])
     y = np.concatenate([np.frombuffer(raw[n], np.uint8, offset=8) for n in (1, 3)])
@@ -38,6 +44,8 @@ SOURCE = Source(
         for part in PARTS
     ),
     convert=from_idx,
+    called="rotated_mnist",
+    needs=("x", "y"),
     checksum="895b8c38a8cf3b7db546c48bb7c436ec021f3f9864578a9c3a5e80b5624487ed",
     by_hand="fetch the four files from there or from https://ossci-datasets.s3.amazonaws.com/mnist/, in the order "
     + ", ".join(f"{part}-ubyte.gz" for part in PARTS),
@@ -54,10 +62,14 @@ def rotated_mnist(
     rotations: int = 4,
     directory: str | None = None,
 ) -> Federation:
-    """`silos` clients with `train_rows` images each, turned by (client mod `rotations`) times 90 degrees.
+    """`silos` clients with `train_rows` images each, turned by (client mod `rotations`, 1 to 4) times 90 degrees.
 
-    `masks`: how many 2x2 patches of every image a silo paints white, at places of its own.
+    `masks`: how many 2x2 patches of every image (of 196) a silo paints white, at places of its own.
     """
+    whole_number("rotations", rotations, 1, 4, "1 turns nothing, 4 uses all quarters of a circle")
+    whole_number("masks", masks, 0, 196, "an image has so many patches of 2x2")
+    for name, count in (("silos", silos), ("train_rows", train_rows), ("test_rows", test_rows)):
+        whole_number(name, count, 1, TRAIN, "MNIST has so many images")
     arrays = load_arrays(SOURCE, directory)
     x, test_x = arrays["x"][:TRAIN], arrays["x"][TRAIN:]
     y, test_y = arrays["y"][:TRAIN], arrays["y"][TRAIN:]

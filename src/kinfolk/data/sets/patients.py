@@ -50,6 +50,9 @@ HEART_COLUMNS = {
 def heart_from_files(files: Sequence[Path]) -> Arrays:
     """From the four hospitals' files of comma-separated numbers, with or without a line of names."""
     x, y, client = [], [], []
+    given = [path.name for path in files]
+    if missing := [f"processed.{name}.data" for name in HOSPITALS if not any(name in file for file in given)]:
+        raise DataError(f"{', '.join(missing)} is missing: give the files of all four hospitals, by their own names")
     for path in files:
         hospital = next((k for k, name in enumerate(HOSPITALS) if name in path.name), None)
         if hospital is None:
@@ -59,6 +62,8 @@ def heart_from_files(files: Sequence[Path]) -> Arrays:
                 x.append([number(word) for word in line[:-1]])
                 y.append(int(float(line[-1])))
                 client.append(hospital)
+        if hospital not in client[-1:]:
+            raise DataError(f"{path.name} has no row of {len(HEART_COLUMNS) + 1} values: fetch it again")
     order = np.argsort(client, kind="stable")
     return {
         "x": np.array(x, np.float32)[order],
@@ -140,6 +145,7 @@ BRCA = Source(
         File("train_test_split.csv", f"{FLAMBY}/dataset_creation_scripts/train_test_split.csv"),
     ),
     convert=brca_from_files,
+    needs=("x", "event", "time", "client", "is_test"),
     checksum="9a4ce5bffe5ce657c3f5fdaf568ac02c3a4dbdcc4318065b69aafd41c2bdbafd",
 )
 

@@ -1,8 +1,8 @@
 """StackOverflow: tags of questions and answers (500) from a bag of 10 000 words; a user is a client.
 
 From TensorFlow Federated's SQLite file and its two lists of counts. All users would be 135 million rows: the first so
-many users (by name) with enough rows are kept, 400 as in Hu, Wu and Smith. A row's words are frequencies, so that
-they add up to at most 1.
+many users (by name) with two usable rows are kept, one to train on and one to test on: 400 as in Hu, Wu and Smith. A
+row's words are frequencies, so that they add up to at most 1.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import tarfile
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,8 @@ from kinfolk.data.sets.download import Arrays, File, Source, load_arrays
 from kinfolk.data.sets.tf_example import Value, clients_of, rows, unpacked
 from kinfolk.data.sparse import from_sparse
 
-WORDS, TAGS, USERS, MOST_ROWS = 10_000, 500, 400, 500
-"""Words and tags that are used, users that are kept, and rows of each at most."""
+WORDS, TAGS, USERS, FEWEST, MOST_ROWS = 10_000, 500, 400, 2, 500
+"""Words and tags that are used, users that are kept, and rows of each at least and at most."""
 HOME = "https://storage.googleapis.com/tff-datasets-public/"
 
 
@@ -36,12 +37,15 @@ def from_files(files: Sequence[Path], users: int = USERS) -> Arrays:
     counts = sorted(json.loads(_text(by_kind["tag_count"])).items(), key=lambda item: -item[1])
     tags = {tag: number for number, (tag, _) in enumerate(counts[:TAGS])}
     with unpacked(by_kind["sqlite"]) as path:
-        names = clients_of(path, "train")[:users]
-        found = []
-        for client, name in enumerate(names):
-            own = (row for _, row in rows(path, "train", [name]))
-            kept = (entry for row in own if (entry := _row(row, words, tags)) is not None)
-            found += [(client, *entry) for entry, _ in zip(kept, range(MOST_ROWS), strict=False)]
+        names, found = [], []
+        for name in clients_of(path, "train", FEWEST):
+            usable = (entry for _, row in rows(path, "train", [name]) if (entry := _row(row, words, tags)) is not None)
+            own = list(islice(usable, MOST_ROWS))
+            if len(own) >= FEWEST:
+                found += [(len(names), *entry) for entry in own]
+                names.append(name)
+            if len(names) == users:
+                break
     if not found:
         raise DataError("no row has any of the tags: give the three files of one release")
     starts = [np.cumsum([0, *(len(part) for part in parts)]) for parts in zip(*(r[1:] for r in found), strict=True)]
@@ -100,22 +104,34 @@ SOURCE = Source(
         ),
     ),
     convert=from_files,
+    needs=("x", "indices", "indptr", "labels", "label_starts", "client"),
     by_hand="fetch stackoverflow.sqlite.lzma, stackoverflow.word_count.tar.bz2 and stackoverflow.tag_count.tar.bz2 of "
     "TensorFlow Federated (several GB)",
 )
 
 
-def stackoverflow(*, test_fraction: float = 0.2, seed: int = 0, directory: str | None = None) -> Federation:
-    """One client per user; rows are sparse. The class is a row's most used tag; the file's `labels` has all."""
+def stackoverflow(
+    *, outcome: str = "classes", test_fraction: float = 0.2, seed: int = 0, directory: str | None = None
+) -> Federation:
+    """One client per user; rows are sparse.
+
+    `outcome`: `classes`, a row's most used tag; or `labels`, for each tag whether the row has it (dense: 400 MB for 400
+    users). `test_fraction`, `seed`, `directory`: as of every set.
+    """
+    if outcome not in ("classes", "labels"):
+        raise DataError(f"outcome={outcome!r} is not one of classes (the most used tag) and labels (all tags)")
     arrays = load_arrays(SOURCE, directory)
-    matrix = csr_array(
-        (arrays["x"], arrays["indices"], arrays["indptr"]), shape=(len(arrays["client"]), WORDS), dtype=np.float32
-    )
+    starts, rows_found = arrays["label_starts"], len(arrays["client"])
+    matrix = csr_array((arrays["x"], arrays["indices"], arrays["indptr"]), shape=(rows_found, WORDS), dtype=np.float32)
+    y = arrays["labels"][starts[:-1]]
+    if outcome == "labels":
+        y = np.zeros((rows_found, TAGS), np.uint8)
+        y[np.repeat(np.arange(rows_found), np.diff(starts)), arrays["labels"]] = 1
     return from_sparse(
         matrix,
-        arrays["labels"][arrays["label_starts"][:-1]],
+        y,
         np.char.add("user-", np.char.zfill(arrays["client"].astype(str), 4)),
-        outcome="classes",
+        outcome=outcome,
         classes=TAGS,
         test_fraction=test_fraction,
         seed=seed,

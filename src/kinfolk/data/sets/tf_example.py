@@ -63,11 +63,11 @@ def unpacked(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _database(path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-        try:
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
             yield connection
-        except sqlite3.Error as error:
-            raise ValueError(f"no such database: {error}") from error
+    except sqlite3.Error as error:
+        raise ValueError(f"no such database: {error}") from error
 
 
 def _values(feature: bytes) -> Value:

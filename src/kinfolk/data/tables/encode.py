@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,11 +53,11 @@ class Encoded:
     """Rows of all clients as arrays, before they are split into training and test rows."""
 
     schema: Schema
-    x: np.ndarray
-    y: np.ndarray
-    ids: np.ndarray
+    x: np.ndarray = field(repr=False)
+    y: np.ndarray = field(repr=False)
+    ids: np.ndarray = field(repr=False)
     notes: tuple[str, ...]
-    identities: np.ndarray | None = None
+    identities: np.ndarray | None = field(default=None, repr=False)
     """What each row is known by, where the schema declares it."""
     one_answer: tuple[tuple[str, str], ...] = ()
     """Clients whose rows all have the same label, and which."""

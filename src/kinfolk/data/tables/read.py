@@ -6,7 +6,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ class TableFile:
     """One file's rows, as they were read."""
 
     path: Path
-    frame: pl.DataFrame
+    frame: pl.DataFrame = field(repr=False)
     first: int
     """What people call the first row: 2 in a CSV file, after the line of names, and 1 elsewhere."""
     twice: tuple[str, ...] = ()
