@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer
 
 from kinfolk import limits
 from kinfolk.accounting import noise_for_budget
@@ -218,10 +217,6 @@ SILENT = {
 """A valid call of every command that takes numbers."""
 
 
-COMMANDS: Any = typer.main.get_command(main.app)
-"""Made once: that takes longer than a call."""
-
-
 def options_of_commands() -> Iterator[tuple[str, str]]:
     def walk(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         for name, part in getattr(command, "commands", {}).items():
@@ -230,7 +225,7 @@ def options_of_commands() -> Iterator[tuple[str, str]]:
             if option.type.name.split()[0] in ("integer", "float"):
                 yield " ".join(path), option.opts[0]
 
-    return walk(COMMANDS, ())
+    return walk(main.commands(), ())
 
 
 @pytest.mark.parametrize(("name", "option"), [*options_of_commands()])
@@ -245,7 +240,6 @@ def test_every_number_of_the_command_line(
         raise Accepted
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(main, "app", COMMANDS)
     monkeypatch.setattr(loop, "run", instead)
     monkeypatch.setattr("kinfolk.training.tune.tune", instead)
     monkeypatch.setattr(attacks, "attack", instead)

@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer
 
-from kinfolk.cli import main
 from kinfolk.data.tables import schema as schemas
 from kinfolk.data.tables.schema import Column, Schema
 from kinfolk.serving import trained
@@ -20,7 +18,6 @@ from kinfolk.training import loop
 from tests.bad_input import tables
 from tests.bad_input.tables import Case
 
-COMMANDS: Any = typer.main.get_command(main.app)
 LONGEST = 1200
 """Characters of a message: a cell of a million is not echoed."""
 
@@ -35,7 +32,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise Accepted
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(main, "app", COMMANDS)
     monkeypatch.setattr(loop, "run", instead)
     (tmp_path / "graz.csv").write_text(tables.GOOD)
     return tmp_path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import runpy
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from kinfolk.algorithms import REGISTRY
 from kinfolk.cli import main
+from kinfolk.data.sets.catalogue import BUILT_IN
 
 
 @pytest.fixture
@@ -149,3 +152,32 @@ def test_the_package_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: p
         runpy.run_module("kinfolk", run_name="__main__")
     assert ended.value.code == 0
     assert "train" in capsys.readouterr().out
+
+
+def test_the_readme_names_every_set_and_every_method() -> None:
+    text = (ROOT / "README.md").read_text()
+    data, shelf = text.split("## Data\n")[1].split("\n## ")[0], text.split("On the shelf:")[1].split("\n## ")[0]
+    assert [name for name in BUILT_IN if f"`{name}`" not in data] == []
+    assert f"the {len(BUILT_IN)} sets" in data
+    # what has no name of its own there is an option of another
+    assert [name for name in REGISTRY if f"`{name}`" not in shelf] == ["mean_regularized_auto"]
+
+
+def test_the_first_page_links_every_other() -> None:
+    """What the site's navigation lists, but for the pages of single papers, which have an index."""
+    listed = set(
+        re.findall(r"((?:start|guides|explain|results)/[\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    )
+    listed -= {f"results/papers/{name}.md" for name in ("full-runs", "pmtl", "model-protected", "cross-silo")}
+    linked = set(re.findall(r"\]\(([\w/-]+\.md)\)", (ROOT / "docs" / "index.md").read_text()))
+    assert listed - linked == set()
+
+
+def test_the_readme_links_what_became_of_the_papers() -> None:
+    text = (ROOT / "README.md").read_text()
+    pages = ("results/papers/index", "explain/theory", "results/pull", *(f"guides/{name}" for name in GUIDES))
+    assert [page for page in pages if f"](docs/{page}.md)" not in text] == []
+
+
+ROOT = Path(__file__).parents[2]
+GUIDES = ("outcomes", "people", "publish", "account", "app")

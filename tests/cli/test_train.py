@@ -109,7 +109,9 @@ def test_the_method_is_picked_in_public_and_explained(command: Any, table: Path)
     assert json.loads(out)["results"][0]["method"] == "ditto"
     code, out, _ = command("train", "--method", "auto", "--json")
     assert code == 1
-    assert "is for tables" in json.loads(out)["error"]["message"]
+    said = json.loads(out)["error"]["message"]
+    assert "is for tables" in said
+    assert "mean_regularized" in said
 
 
 @pytest.mark.parametrize(
@@ -151,3 +153,30 @@ def test_a_draft_is_never_overwritten(command: Any, table: Path, tmp_path: Path)
     assert code == 1
     assert "is there already" in json.loads(out)["error"]["message"]
     assert (tmp_path / "schema.toml").read_text() == "mine"
+
+
+def test_automatic_methods_are_for_tables_and_the_others_are_named(command: Any) -> None:
+    code, out, _ = command("train", "--method", "auto", "--json")
+    assert code == 1
+    said = json.loads(out)["error"]["message"]
+    assert "for data='synthetic_schools' leave it out (mean_regularized), or name one of local, fedavg" in said
+
+
+@pytest.mark.parametrize("words", [(), ("--level", "none")])
+def test_a_method_without_relations_says_which_has_them(command: Any, table: Path, words: tuple[Any, ...]) -> None:
+    Path("g.csv").write_text("client,group\nx,a\ny,a\nz,b\n")
+    asked = ("--relation", "g.csv", "--method", "mean_regularized", "--seed", 0, "--json", *words)
+    for files in ((), (table, "--client", "hospital", "--target", "outcome")):
+        code, out, _ = command("train", *files, *asked)
+        assert code == 1
+        said = json.loads(out)["error"]["message"]
+        assert "method='mean_regularized' takes no relation: name relation_regularized" in said
+
+
+@pytest.mark.usefixtures("small_schools")
+def test_an_error_inside_a_program_comes_without_jaxs_words(command: Any, tmp_path: Path) -> None:
+    words = ("--method", "few_releases_binary", "--rounds", 14, "--level", "none", "--seed", 0)
+    code, out, err = command("train", *words, "--output", tmp_path)
+    assert code == 1
+    assert "two classes" in err
+    assert "JAX" not in out + err

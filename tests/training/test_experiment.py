@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,3 +77,29 @@ def test_full_batches_survive_toml() -> None:
     assert from_toml(to_toml(whole), Experiment) == whole
     assert from_toml("[training]\nbatch_size = 0", Experiment).training.batch_size is None
     assert from_toml("[training]\nepochs = 2", Experiment).training.batch_size == 32
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"phases": Phase("fedavg")}, r"phases=Phase.* must be a tuple of phases"),
+        ({"phases": ("fedavg",)}, r"phases\[0\]='fedavg' is no Phase: write Phase\('fedavg', rounds=60\)"),
+        ({"phases": (3,)}, r"phases\[0\]=3 is no Phase: write Phase\(\"mean_regularized\""),
+        ({"privacy": "example"}, "privacy='example' is no privacy level: give example_level"),
+        ({"training": 32}, "training=32 is no Training"),
+    ],
+)
+def test_words_in_place_of_records_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Experiment(**given)
+
+
+def test_full_batches_are_none_in_python_and_0_in_toml() -> None:
+    with pytest.raises(ConfigError, match="batch_size=0 must be at least 1: for full batches give None, in TOML"):
+        Training(batch_size=0)
+    assert from_toml("[training]\nbatch_size = 0", Experiment).training == Training(None)
+
+
+def test_a_budget_of_ones_own_is_a_record() -> None:
+    with pytest.raises(ValueError, match=r"budgets\['n'\]=0.5 is no Budget: give Budget\(epsilon=0.5\)"):
+        example_level(epsilon=1, budgets={"n": 0.5})

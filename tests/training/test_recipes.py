@@ -162,3 +162,10 @@ def test_yes_or_no_at_example_level_gets_few_releases_where_public_numbers_say_s
     assert found is not None
     assert "times above its noise: fourteen releases" in found.why
     assert few_releases(none(), [100] * 10, 4, "binary") is None
+
+
+def test_words_that_do_not_go_together_are_refused() -> None:
+    with pytest.raises(ConfigError, match="privacy='client' is no privacy level"):
+        recommend(federation(), "client")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="method='ditto' takes no relation: name relation_regularized"):
+        recommend(federation(), none(), method="ditto", relation={"graz": "a", "lyon": "b", "oslo": "a"})

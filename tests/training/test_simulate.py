@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 from kinfolk import (
     Experiment,
@@ -27,6 +28,7 @@ from kinfolk import (
     trees,
 )
 from kinfolk.algorithms.local_steps import descend
+from kinfolk.data.sparse import from_sparse
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.toml import ConfigError
 
@@ -149,3 +151,47 @@ def test_a_method_of_ones_own_is_trained_and_checked() -> None:
 def test_a_model_by_name() -> None:
     sim = simulate(federation(), "local", none(), rounds=1, model=ModelChoice("mlp", (3,)))
     assert jax.tree.leaves(sim.models(sim.step(sim.init(0))))[0].shape[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"privacy": "example"}, "privacy='example' is no privacy level: give example_level"),
+        ({"model": "logistic"}, r"model='logistic' is a name: give ModelChoice\('logistic'\)"),
+        ({"model": 3}, "model=int: give a ModelChoice"),
+        ({"data": "school"}, "data='school' is no Federation"),
+        ({"training": 32}, "training=32 is no Training"),
+        ({"method": "few_releases_binary", "rounds": 14}, "on data 'three': few_releases_binary is for logistic"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused_in_words(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        simulate(**{"data": federation(), "method": "fedavg", "privacy": none(), "rounds": 1, **given})
+
+
+def test_what_is_printed_says_what_it_is_and_shows_no_rows() -> None:
+    sim = simulate(federation(), "ditto", rounds=2)
+    said = "Simulation(method='ditto', level='example', epsilon=3, clients=3, rounds=2, data='three')"
+    assert repr(sim) == said, "no level was given, and what that means is shown"
+    assert repr(sim.init(0)) == "SimulationState(round=0)"
+    assert "level='none', clients" in repr(simulate(federation(), "fedavg", none(), rounds=1))
+
+
+def test_errors_that_are_no_numbers_are_warned_of() -> None:
+    sim = simulate(federation(), "fedavg", none(), rounds=30, options={"step_size": 1e6})
+    with pytest.warns(UserWarning, match="choose a smaller step_size"):
+        sim.evaluate(sim.step(sim.init(0), 30))
+    jax.eval_shape(sim.evaluate, sim.init(0))
+
+
+def test_clients_without_test_rows_are_no_divergence() -> None:
+    x = np.ones((12, 2), np.float32)
+    data = from_rows(x, x[:, 0], np.repeat(list("ab"), 6), test_fraction=0.0)
+    sim = simulate(data, "fedavg", none(), rounds=1)
+    assert np.isnan(sim.evaluate(sim.init(0))["error"]).all()
+
+
+def test_sparse_rows_have_a_linear_model_of_their_own() -> None:
+    entries = csr_matrix(np.eye(12, 8, dtype=np.float32))
+    data = from_sparse(entries, np.arange(12) % 3, np.repeat(list("ab"), 6), outcome="classes", classes=3)
+    assert simulate(data, "fedavg", none(), rounds=1).job.experiment.model.name == "sparse_softmax"

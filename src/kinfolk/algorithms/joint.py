@@ -1,7 +1,7 @@
 """Plain differential privacy for all personal models at once: what joint privacy spares us.
 
 Every client's model is published with noise, in one release for all of them together. A client's own noise is as large
-as that on everybody's mean, and nothing averages it out (figure 1 of Hu, Wu and Smith, 2021). For comparison only.
+as that on everybody's mean, and nothing averages it out (figure 1 of Hu, Wu and Smith, 2023). For comparison only.
 """
 
 from __future__ import annotations

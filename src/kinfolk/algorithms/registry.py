@@ -97,7 +97,7 @@ REGISTRY: dict[str, Entry] = {
             "joint",
             Joint,
             "Plain privacy for all personal models at once",
-            "figure 1 of Hu, Wu, Smith, 2021; for comparison",
+            "figure 1 of Hu, Wu, Smith, 2023; for comparison",
             ("client", "none"),
         ),
         Entry("ditto", Ditto, "Ditto", "Li, Hu, Beirami, Smith, 2021"),

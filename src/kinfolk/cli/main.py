@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sys
 import warnings
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from rich.table import Table
 import kinfolk
 from kinfolk import limits
 from kinfolk.cli.app import app as pages
+from kinfolk.cli.arguments import with_argument_help
 from kinfolk.cli.attack import attack
 from kinfolk.cli.compare import compare
 from kinfolk.cli.data import schema
@@ -67,6 +69,8 @@ app.add_typer(deploy, name="deploy")
 COMMAND_LINE_ERROR: Any = getattr(typer, "TyperException", None) or import_module("click").ClickException
 """An older typer, which Flower needs, raises click's."""
 INTERRUPTED = 130
+OF_JAX = "JAX has removed its internal frames"
+"""In a note of JAX on an error while it traces: about a traceback, and none is shown."""
 LEFT = "interrupted; go on with `kinfolk train --resume RUN`, or with the same command and --resume"
 
 
@@ -174,12 +178,18 @@ def check(
         raise typer.Exit(1)
 
 
+@cache
+def commands() -> Any:
+    """All commands, as click has them; made once."""
+    return with_argument_help(typer.main.get_command(app))
+
+
 def main() -> None:
     """Runs the command line; errors a user can cause are one message, without a traceback."""
     wants_json = "--json" in sys.argv
     warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
     try:
-        code = app(standalone_mode=False)
+        code = commands()(standalone_mode=False)
     except COMMAND_LINE_ERROR as error:
         if not error.format_message():  # nothing was asked for, and the help is on the screen
             sys.exit(2)
@@ -191,7 +201,8 @@ def main() -> None:
     except Exception as error:
         if not isinstance(error, _expected()):
             raise
-        _fail("\n".join([str(error), *getattr(error, "__notes__", ())]), type(error).__name__, wants_json, 1)
+        notes = [note for note in getattr(error, "__notes__", ()) if OF_JAX not in note]
+        _fail("\n".join([str(error), *notes]), type(error).__name__, wants_json, 1)
     else:
         if code == INTERRUPTED:  # a newer typer catches Ctrl-C itself
             _fail(LEFT, "Interrupted", wants_json, INTERRUPTED)

@@ -47,9 +47,7 @@ Epsilon = Annotated[float | None, typer.Option(help="Privacy budget.")]
 Delta = Annotated[float | None, typer.Option(help="Default: min(1e-5, n^-1.1), n the number of protected units.")]
 DataName = Annotated[
     str,
-    typer.Option(
-        "--data", help="A built-in set (synthetic_schools, school), or package.module:function that loads one."
-    ),
+    typer.Option("--data", help="A set of `kinfolk data list`, or package.module:function that loads one."),
 ]
 DataDir = Annotated[Path | None, typer.Option(help="Where built-in sets' files are; default: as KINFOLK_DATA says.")]
 ClientColumn = Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -21,11 +22,15 @@ STUDY = "benchmarks.studies.reproduce.run"
 def reproduce(
     context: typer.Context,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME...]", help="cross-silo/figure-3b, or cross-silo for all of it.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME...]",
+            help="Items to run, as they are listed: cross-silo/figure-3b, or cross-silo for all of it.",
+        ),
     ] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Small: half an hour for all on two cores.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small: 7 minutes for all on two cores.")] = False,
     pages: Annotated[bool, typer.Option("--pages", help="Write pages from what was measured before.")] = False,
     on: On = None,
     resume: Resume = False,
@@ -35,20 +40,18 @@ def reproduce(
 
     In a checkout of the repository: `kinfolk reproduce cross-silo/figure-3b --quick`.
     """
-    root = Path.cwd()
-    if not (root / Path(*STUDY.split("."))).with_suffix(".py").exists():
-        raise ConfigError(
-            f"{STUDY.replace('.', '/')}.py is not in {root}: studies come with the repository, not with the package; "
-            "clone it, and run this there"
-        )
-    sys.path.insert(0, str(root))
+    sys.path.insert(0, str(_root()))
     study = import_module(STUDY)
     if names or every or pages:
         flags = {"--all": every, "--quick": quick, "--pages": pages}
         words = [*(names or []), *(flag for flag, given in flags.items() if given)]
-        study.main(words, in_pieces=InPieces("reproduce", words, on, resume, as_json))
+        told: list[str] = []
+        say = told.append if as_json else partial(print, flush=True)
+        found = study.main(words, in_pieces=InPieces("reproduce", words, on, resume, as_json), say=say)
+        if as_json:
+            emit("reproduce", {"results": found, "notes": told})
         return
-    refuse_unused(context, ("on", "resume"), "nothing is run: name an item, or give --all", only=True)
+    refuse_unused(context, ("quick", "on", "resume"), "nothing is run: name an item, or give --all", only=True)
     rows = study.listing(study.items())
     if as_json:
         emit("reproduce", {"items": [{"name": name, "what": title, "verdict": found} for name, title, found in rows]})
@@ -57,3 +60,17 @@ def reproduce(
     for name, title, found in rows:
         table.add_row(name, escape(title), found)
     console.print(table)
+
+
+def _root() -> Path:
+    """The checkout that this is run in."""
+    here, study = Path.cwd(), Path(*STUDY.split(".")).with_suffix(".py")
+    if (here / study).exists():
+        return here
+    for above in here.parents:
+        if (above / study).exists():
+            raise ConfigError(f"{here} is inside a checkout: `cd {above}`, and run this there")
+    raise ConfigError(
+        f"{study.as_posix()} is not in {here}: studies come with the repository, not with the package; clone it, and "
+        "run this there"
+    )

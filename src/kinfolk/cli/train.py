@@ -104,6 +104,7 @@ def train(
     `kinfolk train hospitals.csv --client hospital --target outcome --epsilon 1 --seed 0` simulates on a table;
     `kinfolk train --seed 0` on the built-in data; `kinfolk train experiment.toml` runs a file.
     """
+    from kinfolk.algorithms import REGISTRY
     from kinfolk.training import loop, published, recipes, run_directory
     from kinfolk.training.experiment import Experiment, load
     from kinfolk.training.inputs import federations_of
@@ -155,7 +156,10 @@ def train(
         else:
             choice = in_directory(DataChoice(data, test_fraction=test_fraction), data_dir)
             if method == "auto" and ":" not in data:
-                raise ConfigError("method='auto' is for tables: name a method for built-in data")
+                raise ConfigError(
+                    f"method='auto' is for tables: for data={data!r} leave it out (mean_regularized), or name one of "
+                    f"{', '.join(REGISTRY)}"
+                )
             found = recipes.for_choice(choice, seed or 0, privacy, given)
             notes = list(found.notes)
         experiment = Experiment(

@@ -229,6 +229,11 @@ class PrivacyLevel:
         self._require_aggregator()
         if self.budgets and not self.level.clients_pay:
             raise ValueError("budgets of single clients exist at level='example' only")
+        for client, own in self.budgets.items():
+            if not isinstance(own, Budget):
+                raise ValueError(
+                    f"budgets[{client!r}]={own!r} is no Budget: give Budget(epsilon=0.5), from kinfolk.privacy.levels"
+                )
 
     def _require_aggregator(self) -> None:
         if self.aggregator not in AGGREGATORS:

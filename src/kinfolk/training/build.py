@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import numpy as np
 from kinfolk import models
 from kinfolk.algorithms import REGISTRY
 from kinfolk.algorithms.registry import resolve
-from kinfolk.algorithms.relations import RELATION, with_relation
+from kinfolk.algorithms.relations import GRAPH, GROUPS, RELATION, with_relation
 from kinfolk.outcomes import OUTCOMES
 from kinfolk.personalize import registry
 from kinfolk.toml import ConfigError
@@ -22,8 +22,12 @@ from kinfolk.types import Afterwards, Algorithm, Model, Tree
 LINEAR = {about.model: outcome for outcome, about in OUTCOMES.items()}
 """The linear model of every outcome, by name; each also for sparse rows (`data/sparse.py`)."""
 SPARSE = "sparse_"
+RELATED = (RELATION, GROUPS, GRAPH)
+"""Options that say who is related to whom."""
 OWN = "own"
 """The name of a model that was given as an object."""
+OF_ANY_OUTCOME = ("linear", "mlp")
+"""`linear` is the linear model of whatever the data hold: the default, which has to fit them."""
 NAMES = (*LINEAR, "mlp", "cnn", *models.NETWORKS, *(SPARSE + name for name in LINEAR))
 
 
@@ -35,8 +39,11 @@ def build_model(choice: ModelChoice, shape: tuple[int, ...], outcome: str, class
         raise ConfigError(f"model={choice.name!r} is not one of {', '.join(NAMES)}")
     plain = choice.name.removeprefix(SPARSE)
     wanted = LINEAR.get(plain, "classes")
-    if choice.name != "mlp" and outcome != wanted:
-        raise ConfigError(f"model={choice.name!r} predicts {wanted}, but the data holds {outcome}")
+    if plain not in OF_ANY_OUTCOME and outcome != wanted:
+        raise ConfigError(
+            f"model={choice.name!r} predicts {wanted}, but the data holds {outcome}: use 'linear', which fits any "
+            "outcome, or 'mlp'"
+        )
     if plain != choice.name:
         return models.generalized_linear(math.prod(shape), outcome, classes, sparse=True)
     if choice.name.startswith("cnn"):
@@ -89,12 +96,25 @@ def build_algorithm(phase: Phase, level: str, ids: Sequence[str] | None = None) 
     entry = REGISTRY[method]
     if level not in entry.levels:
         raise ConfigError(f"{method} cannot run at level={level!r}; it can at {', '.join(entry.levels)}")
+    _require_options(phase.method, method, options)
     try:
         if RELATION in entry.options():
             options = with_relation(options, ids)
         return entry.build(**options)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{phase.method}: {error}") from None
+
+
+def _require_options(asked: str, method: str, options: Mapping[str, object]) -> None:
+    """Refuses options that a method does not have; `asked`: its name as the user knows it."""
+    own = tuple(REGISTRY[method].options())
+    known = tuple(dict.fromkeys((*own, *RELATED))) if RELATION in own else own
+    for name in sorted(options):
+        if name in known:
+            continue
+        if name in RELATED:
+            raise ConfigError(f"{asked} has no option {name!r}: relation_regularized has it; use that, or leave it out")
+        raise ConfigError(f"{asked} has no option {name!r}; it has {', '.join(known)}")
 
 
 def build_afterwards(experiment: Experiment) -> Afterwards | None:

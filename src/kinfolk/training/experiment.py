@@ -18,7 +18,7 @@ from kinfolk.algorithms.registry import check_numbers
 from kinfolk.data.choice import DataChoice
 from kinfolk.personalize.registry import check_numbers as check_afterwards
 from kinfolk.privacy.levels import PrivacyLevel, example_level
-from kinfolk.toml import ConfigError, from_toml
+from kinfolk.toml import ConfigError, from_toml, shown
 
 WEIGHTS = ("uniform", "size", "precision")
 STORES = ("device", "memory", "disk")
@@ -40,8 +40,9 @@ class Afterwards:
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """Which model: linear, logistic, softmax (each also with `sparse_` before it, for sparse rows), mlp, cnn, or a
-    network of fixed widths (see `models.NETWORKS`); `own` is one that `run` was given as an object."""
+    """Which model: linear (for whatever outcome the data have), logistic, softmax and others for one outcome (each also
+    with `sparse_` before it, for sparse rows), mlp, cnn, or a network of fixed widths (see `models.NETWORKS`); `own` is
+    one that `run` was given as an object."""
 
     name: str = "linear"
     """The model's name."""
@@ -69,6 +70,11 @@ class Training:
     """Share of the rounds, at the end, over which a client's models are averaged; 0 keeps the last one. It is free."""
 
     def __post_init__(self) -> None:
+        if limits.is_number(self.batch_size) and self.batch_size < 1:  # type: ignore[operator]
+            raise ConfigError(
+                f"batch_size={self.batch_size} must be at least 1: for full batches give None, in TOML and on the "
+                "command line 0"
+            )
         limits.settle(self)
         if self.batches not in BATCHES:
             raise ConfigError(f"batches={self.batches!r} is not one of {BATCHES}")
@@ -147,13 +153,14 @@ class Experiment:
                     f"{name}={type(value).__name__}: an experiment names its {name} ({kind.__name__}); give an object "
                     f"to run(experiment, {name}=...)"
                 )
+        require_level(self.privacy)
+        require_training(self.training)
+        _require_phases(self.phases)
         limits.settle(self)
         if self.seed is not None:
             limits.checked("seed", self.seed + self.seeds - 1)
         if self.seed is None and self.seeds > 1:
             raise ConfigError(f"seeds={self.seeds} needs a seed: a release is one run")
-        if not self.phases:
-            raise ConfigError("an experiment needs at least one phase")
 
     @property
     def rounds(self) -> int:
@@ -170,6 +177,38 @@ class Experiment:
     def tail_from(self) -> int | None:
         """The first round whose models count in the tail average; None: a client's model is the last one."""
         return self.rounds - math.ceil(self.training.tail * self.rounds) if self.training.tail else None
+
+
+def require_level(privacy: object) -> None:
+    """Refuses what is no privacy level, such as its name.
+
+    `privacy`: what was given.
+    """
+    if not isinstance(privacy, PrivacyLevel):
+        raise ConfigError(
+            f"privacy={shown(privacy)} is no privacy level: give example_level(epsilon=3), client_level(epsilon=3) or "
+            "none()"
+        )
+
+
+def require_training(training: object) -> None:
+    """Refuses what does not say how local work is done.
+
+    `training`: what was given.
+    """
+    if not isinstance(training, Training):
+        raise ConfigError(f"training={shown(training)} is no Training: give Training(batch_size=32), or leave it out")
+
+
+def _require_phases(phases: object) -> None:
+    if not isinstance(phases, tuple | list):
+        raise ConfigError(f"phases={shown(phases)} must be a tuple of phases: for one write (Phase(...),)")
+    if not phases:
+        raise ConfigError("an experiment needs at least one phase")
+    for place, phase in enumerate(phases):
+        if not isinstance(phase, Phase):
+            like = repr(phase) if isinstance(phase, str) else '"mean_regularized"'
+            raise ConfigError(f"phases[{place}]={shown(phase)} is no Phase: write Phase({like}, rounds=60)")
 
 
 def load(path: Path) -> Experiment:

@@ -162,14 +162,22 @@ class Numbers:
         return (self.features + 1) * max(1, self.classes)
 
 
+def linear_model(outcome: str, sparse: bool = False) -> ModelChoice:
+    """The linear model of an outcome, for rows that are sparse or not."""
+    return ModelChoice(f"{'sparse_' if sparse else ''}{MODELS[outcome]}")
+
+
+def is_sparse(federation: Federation) -> bool:
+    """Whether rows are given by their entries."""
+    return getattr(federation.train, "features", None) is not None
+
+
 def numbers_of(federation: Federation) -> Numbers:
     """What is public about this federation."""
-    sparse = getattr(federation.train, "features", None) is not None
     sizes = tuple(map(int, federation.train.sizes.tolist()))
     features = math.prod(federation.shape)
-    return Numbers(
-        federation.outcome, federation.classes, sizes, features, sparse, _inputs(federation), tuple(federation.ids)
-    )
+    sparse, inputs = is_sparse(federation), _inputs(federation)
+    return Numbers(federation.outcome, federation.classes, sizes, features, sparse, inputs, tuple(federation.ids))
 
 
 def for_federation(federation: Federation, privacy: PrivacyLevel, given: Given) -> Recipe:
@@ -179,8 +187,7 @@ def for_federation(federation: Federation, privacy: PrivacyLevel, given: Given) 
 
 def for_numbers(public: Numbers, privacy: PrivacyLevel, given: Given) -> Recipe:
     """The same from public numbers alone, before there are data."""
-    sparse = "sparse_" if public.sparse else ""
-    model = ModelChoice("mlp", given.hidden) if given.hidden else ModelChoice(sparse + MODELS[public.outcome])
+    model = ModelChoice("mlp", given.hidden) if given.hidden else linear_model(public.outcome, public.sparse)
     step = public_numbers.step_size_of(public.outcome, public.inputs, public.classes)
     usual = public_numbers.settings(privacy.level, step, public.sizes)
     budgets = public_numbers.budgets_of(privacy, public.ids)

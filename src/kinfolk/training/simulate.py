@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.core import Tracer
 
@@ -31,12 +33,12 @@ from kinfolk.engines.loop import Loop
 from kinfolk.engines.resident import State
 from kinfolk.privacy.levels import PrivacyLevel, example_level
 from kinfolk.privacy.release import PrivacyError
-from kinfolk.toml import ConfigError
+from kinfolk.toml import ConfigError, shown
 from kinfolk.training.build import as_array
 from kinfolk.training.charges import uses_of
-from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training
+from kinfolk.training.experiment import Experiment, ModelChoice, Phase, Training, require_level, require_training
 from kinfolk.training.prepare import Job, prepare
-from kinfolk.training.recipes import MODELS
+from kinfolk.training.recipes import is_sparse, linear_model
 from kinfolk.types import Algorithm, Model, Params, Personal, Rows, Shared
 
 
@@ -49,6 +51,10 @@ class SimulationState:
     """Rounds that lie behind it."""
     inner: State
     """The engine's own: shared and personal states, and the meters that count releases."""
+
+    def __repr__(self) -> str:
+        """Without the arrays: personal ones may be private, and all are long."""
+        return "SimulationState(traced)" if isinstance(self.round, Tracer) else f"SimulationState(round={self.round})"
 
     @property
     def shared(self) -> Shared:
@@ -76,6 +82,14 @@ class Simulation:
     """The clients' test rows, in blocks."""
     job: Job
     """What was counted and calibrated."""
+
+    def __repr__(self) -> str:
+        """Method, guarantee and size; no rows, which are private."""
+        experiment, level = self.job.experiment, self.job.experiment.privacy
+        numbers = {"epsilon": level.epsilon, "noise_multiplier": level.noise_multiplier}
+        given = "".join(f", {name}={value:g}" for name, value in numbers.items() if value is not None)
+        about = f"method={experiment.phases[0].method!r}, level={level.level!r}{given}"
+        return f"Simulation({about}, clients={len(self.ids)}, rounds={self.rounds}, data={self.job.account.data!r})"
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -105,9 +119,20 @@ class Simulation:
     def evaluate(self, state: SimulationState) -> dict[str, Array]:
         """Every client's mean test loss and error (squared, or the share of wrong labels) in a `state`.
 
-        They are private: looking is free in a simulation only.
+        They are private: looking is free in a simulation only. One that is not finite is warned of.
         """
-        return self.loop.errors(self.tests, state.inner)
+        found = self.loop.errors(self.tests, state.inner)
+        if not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(found)):
+            self._warn_of_divergence(found["error"])
+        return found
+
+    def _warn_of_divergence(self, errors: Array) -> None:
+        """Where clients that have test rows have no error; Python shows the same warning once."""
+        tested = np.asarray(self.job.federations[0].test.sizes) > 0
+        if not np.isfinite(np.asarray(errors)[tested]).all():
+            warnings.warn(
+                "errors are NaN or infinite, as training went astray: choose a smaller step_size", stacklevel=3
+            )
 
     def epsilon(self, at: SimulationState | int | None = None) -> float:
         """What the party that pays most has spent, simulated, at the `delta` of the privacy level; 0 without privacy.
@@ -149,6 +174,29 @@ def check_numbers(algorithm: Algorithm) -> None:
             raise ConfigError(f"{field.name}={value} of {type(algorithm).__name__} must be a number")
 
 
+def _require_objects(data: object, level: object, model: object, training: object) -> None:
+    """Refuses words where objects are needed."""
+    if not isinstance(data, Federation):
+        raise ConfigError(f"data={shown(data)} is no Federation: give one, as from_rows makes it")
+    require_level(level)
+    if isinstance(model, str):
+        raise ConfigError(f"model={model!r} is a name: give ModelChoice({model!r}), or a Model")
+    if not isinstance(model, Model | ModelChoice | None):
+        raise ConfigError(f"model={type(model).__name__}: give a ModelChoice, or a Model (from_functions makes one)")
+    if training is not None:
+        require_training(training)
+
+
+def _prepared(experiment: Experiment, data: Federation, model: Model | None, own: tuple[Algorithm, ...] | None) -> Job:
+    """The job; what a method of ours says against the data while it is traced comes without JAX's frames."""
+    try:
+        return prepare(experiment, data, model, own)
+    except ValueError as error:
+        if own is not None or model is not None or type(error) is not ValueError:
+            raise
+        raise ConfigError(f"method={experiment.phases[0].method!r} on data {data.name!r}: {error}") from None
+
+
 def simulate(
     data: Federation,
     method: str | Algorithm = "mean_regularized",
@@ -162,21 +210,23 @@ def simulate(
     """A simulation to be run round by round: counts releases, calibrates noise, and refuses what leaks.
 
     `data`: who takes part. `method`: a name in the registry, with `options`, or an algorithm of one's own (`types.py`
-    has its five functions), which the flow check follows like any other. `privacy`: the level, by default example
-    level with epsilon 3. `rounds`: how many there will be at most: the budget is divided among them. `model`: a `Model`
-    or a `ModelChoice`, by default a linear one for the data's outcome. `training`: the local work in a round.
+    has its five functions), which the flow check follows like any other. `privacy`: the level; None is example level
+    with epsilon 3, as the simulation shows when it is printed, and `none()` is no privacy. `rounds`: how many there
+    will be at most: the budget is divided among them. `model`: a `Model` or a `ModelChoice`, by default a linear one
+    for the data's outcome. `training`: the local work in a round.
     """
     level = example_level(epsilon=3.0) if privacy is None else privacy
+    _require_objects(data, level, model, training)
     named = isinstance(method, str)
     if not named and options:
         raise ConfigError("options are for a method by name: an algorithm of one's own has its numbers already")
     if not isinstance(method, str):
         check_numbers(method)
     phase = Phase(method if isinstance(method, str) else type(method).__name__, rounds, dict(options or {}))
-    choice = model if isinstance(model, ModelChoice) else ModelChoice(MODELS[data.outcome])
+    choice = model if isinstance(model, ModelChoice) else linear_model(data.outcome, is_sparse(data))
     experiment = Experiment(seed=0, model=choice, training=training or Training(), privacy=level, phases=(phase,))
     own_model = None if isinstance(model, ModelChoice) else model
-    job = prepare(experiment, data, own_model, None if isinstance(method, str) else (method,))
+    job = _prepared(experiment, data, own_model, None if isinstance(method, str) else (method,))
     job.require_checked()
     loop = Loop(job.plan, as_array(job.algorithms[0]), as_array(job.terms), trees.row(job.clients, 0))
     made = Simulation(rounds, loop, trees.row(job.tests, 0), job)
