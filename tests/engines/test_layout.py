@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from kinfolk.engines.layout import block_widths
+from kinfolk.data.federation import Federation, from_rows
+from kinfolk.engines.layout import block_widths, lay_out
+from kinfolk.toml import ConfigError
 
 
 def test_full_batches_of_very_unequal_clients_are_cut_by_size() -> None:
@@ -18,3 +21,15 @@ def test_full_batches_of_very_unequal_clients_are_cut_by_size() -> None:
     edges = np.cumsum(widths)
     assert edges[-1] == 2000
     assert sum(w * many[e - 1] for w, e in zip(widths, edges, strict=True)) < 2000 * many[-1] / 4
+
+
+def test_seeds_whose_clients_have_other_sizes_are_refused() -> None:
+    """All of them would take the first one's steps, with noise for its sizes."""
+
+    def divided(rows: int) -> Federation:
+        names = np.repeat(["a", "b", "c"], [10, rows, 20])
+        return from_rows(np.ones((30 + rows, 2)), np.arange(30.0 + rows), names, test_fraction=0.5)
+
+    assert lay_out([divided(10), divided(10)], batch_size=4, epochs=1)[2] == (2, 1)
+    with pytest.raises(ConfigError, match=r"other sizes with another seed.*seeds=1"):
+        lay_out([divided(10), divided(12)], batch_size=4, epochs=1)

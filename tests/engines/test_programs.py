@@ -57,6 +57,23 @@ def test_the_plan_decides_and_inside_of_another_program_nothing_is_decided(monke
     assert asked == [True]
 
 
+def test_a_program_is_compiled_without_running_and_found_by_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced, ran = [], []
+
+    def twice(plan: resident.Plan, value: jax.Array) -> jax.Array:
+        traced.append(True)
+        jax.debug.callback(lambda: ran.append(True))
+        return 2 * value
+
+    monkeypatch.setattr(programs, "can_be_quick", lambda: False)
+    plan, program = job(3).plan, Program(twice)
+    program.compile(plan, jax.ShapeDtypeStruct((), jnp.float32))
+    assert (traced, ran) == ([True], [])
+    assert float(program(plan, jnp.float32(3))) == 6
+    jax.effects_barrier()
+    assert (traced, ran) == ([True], [True])
+
+
 def test_long_runs_and_sweeps_are_optimised() -> None:
     made = job(3)
     assert made.plan.little_work

@@ -12,6 +12,7 @@ import numpy as np
 from kinfolk import limits
 from kinfolk.data.federation import Federation
 from kinfolk.engines.resident import Clients
+from kinfolk.toml import ConfigError
 from kinfolk.types import Rows
 
 
@@ -55,13 +56,18 @@ def lay_out(
     by_size: bool = False,
     most_blocks: int = 4,
 ) -> tuple[Clients, tuple[Rows, ...], tuple[int, ...], tuple[int, ...]]:
-    """One federation per seed, as the engine's arrays with a leading seed axis.
+    """One federation per seed, as the engine's arrays with a leading seed axis; clients have the same sizes in all.
 
     Returns the clients, their test rows, and each block's width and largest number of steps. Use one block when
     cohorts are gathered.
     """
-    first = federations[0]
-    sizes = first.train.sizes
+    sizes = federations[0].train.sizes
+    for other in federations[1:]:
+        if not np.array_equal(other.train.sizes, sizes):
+            raise ConfigError(
+                f"the clients of {other.name!r} have other sizes with another seed, and steps and noise are chosen by "
+                "sizes: run one seed at a time (seeds=1), or divide the rows among clients by a seed of their own"
+            )
     steps = local_steps(sizes, batch_size, epochs)
     widths = block_widths(steps, sizes, most_blocks)
     edges = np.cumsum([0, *widths])

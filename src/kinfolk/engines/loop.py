@@ -83,6 +83,14 @@ class Sweep:
         keys = jax.vmap(lambda number: jax.random.key(number, impl="threefry2x32"))(numbers)
         return resident.start_all(self.plan, self.algorithms, keys)
 
+    def compile(self, seeds: Sequence[int]) -> None:
+        """Compiles the program of the rounds, for states as of these `seeds`, and runs none of it.
+
+        Programs may be compiled side by side, by threads; a next call of `rounds` finds them.
+        """
+        bounds = jnp.int32(0), jnp.int32(0)
+        resident.run_rounds.compile(self.plan, self.algorithms, self.terms, self.clients, self.init(seeds), *bounds)
+
     def rounds(self, states: State, begin: int, end: int) -> State:
         """The states after rounds `begin` to `end` - 1; `states` are used up. No rounds at all only compile."""
         bounds = jnp.int32(begin), jnp.int32(end)

@@ -66,9 +66,16 @@ class Program:
         self.lower = self._thorough.lower
 
     def __call__(self, plan: Planned, *arguments: Any) -> Any:
+        return self._as_worth(plan, arguments)(plan, *arguments)
+
+    def compile(self, plan: Planned, *arguments: Any) -> None:
+        """Compiles what a call with such arguments runs, and runs nothing; arrays may be shapes and types alone."""
+        self._as_worth(plan, arguments).lower(plan, *arguments).compile()
+
+    def _as_worth(self, plan: Planned, arguments: Any) -> Any:
         inside = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments))
         quick = plan.little_work and not inside and can_be_quick()  # inside of another program, that one decides
-        return (self._quick if quick else self._thorough)(plan, *arguments)
+        return self._quick if quick else self._thorough
 
 
 def program(**options: Any) -> Callable[[Callable[..., Any]], Program]:
