@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.studies.reproduce import full_femnist, full_runs
-from benchmarks.studies.reproduce.comparison import ends
+from benchmarks.studies.reproduce.comparison import ends, figures, trained
+from benchmarks.studies.reproduce.cross_silo_measures import MEAN, WARM, methods
 from benchmarks.studies.reproduce.files import of_record
 from benchmarks.studies.reproduce.full_data import evenly
-from benchmarks.studies.reproduce.full_settings import STUDIES, tiny
+from benchmarks.studies.reproduce.full_settings import MNIST_FULL, SAME, STUDIES, tiny
+from kinfolk.data.federation import Federation, from_rows
 from kinfolk.data.sets import mnist
+from kinfolk.training.experiment import ModelChoice
 from tests.papers.loading import need
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -70,9 +74,46 @@ def test_an_item_with_a_method_missing_is_not_taken_home(tmp_path: Path) -> None
     row = {"item": item, "method": "local", "epsilon": 6.0, "strength": None, "file": "cell0.npz"}
     (tmp_path / "packed.json").write_text(json.dumps({"study": "school", "small": False, "items": {}, "cells": [row]}))
     measured = {**row, "scores": [[0.1] * full.setting.seeds], "outcome": "number"}
-    spent = {"run_seconds": 1, "compile_seconds": 1}
-    (tmp_path / "results.json").write_text(json.dumps({"device": "a", "rows": [{**measured, **spent}]}))
+    results = {"device": "a", "compile_seconds": 1, "rows": [{**measured, "run_seconds": 1}]}
+    (tmp_path / "results.json").write_text(json.dumps(results))
     assert full_runs.records(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_methods_at_an_end_of_their_grid_are_another_one_to_the_last_bit() -> None:
+    def drawn(seed: int) -> Federation:
+        draw = np.random.default_rng(seed)
+        names = np.repeat([f"silo-{k}" for k in range(6)], 40)
+        return from_rows(draw.normal(size=(240, 3)), draw.integers(0, 3, 240), names, outcome="classes", classes=3)
+
+    rounds = 4
+    found = methods(rounds, (0.0, 1.0, math.inf))
+    setting = replace(
+        MNIST_FULL, methods=found, model=ModelChoice("softmax"), rounds=rounds, batch=8, seeds=2, delta=1e-3
+    )
+    data = [drawn(seed) for seed in range(2)]
+    scores = {
+        (name, strength): row
+        for name, figure in figures(setting, found, 4.0, data)
+        for strength, row in zip(found[name].strengths or (None,), trained(setting, figure, "classes"), strict=True)
+    }
+    assert len({float(scores[name, None][0]) for name in SAME.values()}) == len(SAME)
+    for end, other in SAME.items():
+        np.testing.assert_array_equal(scores[end], scores[other, None])
+
+
+@pytest.mark.fast
+def test_a_page_says_which_strengths_were_left_out() -> None:
+    full = STUDIES["mnist"]["cross-silo/figure-6a"]
+    row = {"item": "cross-silo/figure-6a", "epsilon": 1.0}
+    ends = [{**row, "method": name, "strength": None} for name in SAME.values()]
+    middle = [{**row, "method": MEAN, "strength": 1.0}, {**row, "method": WARM, "strength": 1.0}]
+    said = full_runs.fewer(full, ends + middle)
+    assert said == f"{MEAN} was run with strengths 0, 1, infinite only. {WARM} was run with strength 1 only."
+    every = [
+        {**row, "method": name, "strength": s} for name in (MEAN, WARM) for s in full.setting.methods[name].strengths
+    ]
+    assert not full_runs.fewer(full, every)
 
 
 @pytest.mark.fast

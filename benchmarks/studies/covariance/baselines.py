@@ -2,7 +2,8 @@
 
 Nothing here goes through the gates. The private ones are example-level methods, as Liang et al. describe and run them:
 with noise on what a fit returns, scaled to the largest slope of the loss on the data, an estimate that they call too
-small, which is in these methods' favour. (The texts of Gupta et al. and of Pathak et al. themselves were not read.)
+small, which is in these methods' favour. The texts of Gupta et al. and of Pathak et al. themselves were not read: our
+DP-MTRL and DP-AGGR are not theirs.
 """
 
 from __future__ import annotations

@@ -51,6 +51,10 @@ class Repetitions:
         """The same, with test rows of the first so many clients only."""
         return replace(self, test_mask=self.test_mask & (jnp.arange(self.clients) < first)[None, :, None])
 
+    def of_first(self, count: int) -> Repetitions:
+        """The first few clients."""
+        return Repetitions(*(getattr(self, name)[:, :count] for name in self.__dataclass_fields__))
+
     def only(self, count: int) -> Repetitions:
         """The first few repetitions."""
         return Repetitions(*(getattr(self, name)[:count] for name in self.__dataclass_fields__))
@@ -79,6 +83,11 @@ _ridge, _lasso, _trace, _groups, _averaged = (
     )
 )
 """Compiled once, whatever the settings."""
+
+STRENGTHS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+"""Of the iterative method, from which a search chooses."""
+CLIPS = (0.03, 0.1, 0.3, 0.5, 1.0)
+"""Likewise, in mean norms of the models that clients have alone."""
 
 Fit = Callable[[Array, Array, Array, Array], Array]
 """`fit(key, x, y, mask)`: the models of all clients in one repetition."""
@@ -169,8 +178,7 @@ def search_iterative(
     start = jax.vmap(lambda x, y: baselines.ridge_alone(x, y, ridge))(data.x, data.y)
     norm = float(jnp.linalg.norm(start, axis=-1).mean())
     shifts = (-0.4, 0.0, 0.5, 1.0) if base.noise == "gaussian" else (0.0,)
-    strengths, clips = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), norm * np.array([0.03, 0.1, 0.3, 0.5, 1.0])
-    grid = list(itertools.product(strengths, clips, shifts))
+    grid = list(itertools.product(STRENGTHS, norm * np.array(CLIPS), shifts))
     columns = [jnp.asarray(column, jnp.float32) for column in zip(*grid, strict=True)]
 
     best: tuple[float, dict[str, float]] = (np.inf, {})

@@ -1,8 +1,8 @@
 """Covariance sharing: accuracy, harm, figures of the paper with sound noise, School, and cost.
 
     python -m benchmarks.studies.covariance.run [--repetitions 20]
-        [settings table printed odd nearly harm schedule privacy tasks tasks_matrix school examples classes cost attack
-         picture]
+        [settings edges table printed crossed odd nearly harm schedule privacy tasks tasks_matrix school examples
+         classes cost attack picture]
 
 Each part writes results/PART.json beside it, and figures to docs/pictures. Hyper-parameters of every method
 (the one-shot method has one, its ridge) were searched on 4 repetitions with other seeds: that search is not private.
@@ -12,6 +12,7 @@ KINFOLK_DATA names the directory of School and FEMNIST.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -59,6 +60,27 @@ def settings(repetitions: int) -> dict[str, Any]:
                 )
                 result[f"{pattern}, {noise}, {epsilon:g}"] = found
                 print(pattern, noise, epsilon, found, flush=True)
+    return result
+
+
+def edges(repetitions: int) -> dict[str, Any]:
+    """What lies beyond the search's grid, where the found strength is its smallest: mean errors on the search's data.
+
+    Of weaker strengths and larger clips; the clip as a multiple of the one that was found.
+    """
+    del repetitions
+    result: dict[str, Any] = {"seeds": list(range(SEARCH_SEED, SEARCH_SEED + 3))}
+    for pattern in PATTERNS:
+        trial = synthetic(pattern, 3, SEARCH_SEED)
+        for epsilon in EPSILONS:
+            found = found_settings(pattern, "gaussian", epsilon)
+            if found["strength"] > min(methods.STRENGTHS):
+                continue
+            for strength, more in itertools.product((found["strength"], 0.0003, 0.0001, 0.0), (1.0, 1.5, 3.0)):
+                own = found | {"strength": strength, "clip": more * found["clip"]}
+                fit = methods.fit_iterative(iterative(pattern), own, epsilon, 5.4e-4, RIDGE)
+                errors = result.setdefault(f"{pattern}, {epsilon:g}", {})
+                errors[f"strength {strength:g}, clip x {more:g}"] = float(methods.errors(trial, fit, 77).mean())
     return result
 
 
@@ -112,6 +134,23 @@ def printed(repetitions: int) -> dict[str, Any]:
                     trial, epsilon, delta, rows
                 )
         result[pattern] = {name: summary(methods.errors(data, fit)) for name, fit in fits.items()}
+    return result
+
+
+def crossed(repetitions: int) -> dict[str, Any]:
+    """As `printed`: each pattern by the algorithm of the other, with settings that are searched for there."""
+    delta = delta_for(320)
+    result: dict[str, Any] = {"repetitions": repetitions, "delta": delta}
+    for pattern, other in zip(PATTERNS, reversed(PATTERNS), strict=True):
+        data, trial = (
+            synthetic(pattern, repetitions, FRESH_SEED + 900, printed=True),
+            synthetic(pattern, 3, SEARCH_SEED),
+        )
+        for epsilon in (0.1, 1.0, 10.0):
+            found = methods.search_iterative(trial, iterative(other), epsilon, 5.4e-4, RIDGE, (1, 3, 10, 30))
+            fit = methods.fit_iterative(iterative(other), found, epsilon, delta, RIDGE)
+            key = f"{pattern} by the algorithm for {other}, epsilon {epsilon:g}"
+            result[key] = summary(methods.errors(data, fit)) | found
     return result
 
 
@@ -200,8 +239,10 @@ def attack(repetitions: int) -> dict[str, Any]:
 
 PARTS: dict[str, Callable[[int], dict[str, Any]]] = {
     "settings": settings,
+    "edges": edges,
     "table": table,
     "printed": printed,
+    "crossed": crossed,
     "odd": odd,
     "nearly": nearly,
     "harm": harm,

@@ -3,11 +3,11 @@
 Rows are normal vectors scaled to length 1, and targets are linear with noise N(0, 1). Group-sparse weights are uniform
 in [-50, -1] and [1, 50]; `normal` ones are those of most of our tables, which are older than our reading of the text.
 Low-rank models are W ~ MVN(0, 1, Sigma); Sigma is in a picture only, so ours has normal loadings, and a scale at which
-ridge regression alone has the error that is reported for it, 0.108 as a share of the targets' variance.
+ridge regression alone has about the error of a prototype of ours, 0.108 as a share of the targets' variance.
 
 Everything is divided by the weights' root mean square, a public constant, so `NOISE` is relative to the signal's
 deviation. For uniform weights the text gives it: 4 of 30 features with mean squares of 850 make a deviation of 10.6.
-The older 0.0945 had been found from ridge regression's reported 0.104.
+The older 0.0945 had been found from ridge regression's 0.104 in that prototype. Neither figure is the paper's.
 """
 
 from __future__ import annotations

@@ -20,22 +20,16 @@ from kinfolk.personalize.self_select import SelfSelect
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def tuned(
-    plan: Plan,
-    steps: int,
-    objectives: tuple[str, ...],
-    clients: Clients,
-    tests: Sequence[Any],
-    common: Any,
-    models: Any,
-) -> dict[str, Any]:
-    """Clients' errors after fine-tuning one run's models (leading axis: clients) with each objective."""
+    plan: Plan, steps: int, objective: str, clients: Clients, tests: Sequence[Any], common: Any, models: Any
+) -> Any:
+    """Clients' errors after fine-tuning one run's models (leading axis: clients) with an objective."""
     ((rows,), (test,)) = (trees.row(tuple(part), 0) for part in (clients.blocks, tests))
 
-    def of_client(objective: str, model: Any, rows: Any, test: Any) -> Any:
+    def of_client(model: Any, rows: Any, test: Any) -> Any:
         tune = FineTuneAfterwards(0.1, 0.2, steps, objective, "personal")
         return wrong(plan, tune.fit(plan.model, rows, common, model), test)
 
-    return {name: over(plan.model, partial(of_client, name), (0, 0, 0))(models, rows, test) for name in objectives}
+    return over(plan.model, of_client, (0, 0, 0))(models, rows, test)
 
 
 def wrong(plan: Plan, params: Any, test: Any) -> Any:

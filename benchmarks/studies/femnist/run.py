@@ -8,8 +8,8 @@
 Fixed before any test image was looked at: `cnn_paper` (`--quick`: a smaller one), one local epoch of batches of 10 a
 round, step 0.1, clip 0.5, FedProx's strength 0.1, delta 1e-3. Fine-tuning: full-batch steps of 0.2, strength 0.1, alone
 and free. Chosen for every epsilon, on a fifth of the training images and with a seed of its own: the number of rounds
-(by FedAvg; by the method itself for the small shared part), then the personal models' strength. KINFOLK_DATA names the
-data's directory.
+(by FedAvg; by the method itself for the small shared part), then the personal models' strength, weak ones with the most
+rounds. KINFOLK_DATA names the data's directory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from benchmarks.studies.femnist.study import BATCH, CLIP, DELTA, NO_PRIVACY, Setting, Study
+from benchmarks.studies.femnist.study import BATCH, CLIP, DELTA, NO_PRIVACY, SAID, Say, Setting, Study
 from kinfolk.data.federation import Federation
 from kinfolk.data.sets.femnist import femnist
 from kinfolk.privacy.levels import Terms, client_level
@@ -97,8 +97,9 @@ def overflow(setting: Setting, data: Federation) -> float:
 def gathered(terms: Terms, setting: Setting, data: Federation) -> Terms:
     """The terms with the program's number of places, and without schedules, which nobody asked for."""
     inbox: Any = terms.inbox
-    own = inbox.sampling.capacity or 0
-    sampling = replace(inbox.sampling, capacity=max(own, setting.places))
+    if (inbox.sampling.capacity or 0) > setting.places:
+        raise ValueError(f"places={setting.places} are too few for some rounds: {inbox.sampling.capacity} are needed")
+    sampling = replace(inbox.sampling, capacity=setting.places)
     charged = replace(inbox, sampling=sampling, overflow=np.float32(overflow(setting, data)))
     return Terms(terms.data, terms.choice, charged)
 
@@ -185,10 +186,10 @@ def main() -> None:
         (args.report / "femnist.svg").write_text(picture(found))
 
 
-def quick(folder: Path, *, select: bool = True) -> dict[str, Any]:
+def quick(folder: Path, *, select: bool = True, say: Say = SAID) -> dict[str, Any]:
     """The quick version from start to end; `select`: with the clients that choose between models."""
     pack(folder, QUICK)
-    return Study(folder, QUICK, float("inf"), folder / "results.json", select=select).run()
+    return Study(folder, QUICK, float("inf"), folder / "results.json", select=select, say=say).run()
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,15 @@ FLOPS_PER_IMAGE = 2 * (3 * 1024 * 62 + 3 * 64 * 800 * 64 + 2 * 576 * 25 * 32)
 STRENGTHS = (0.0, 0.1, 1.0, 10.0, 100.0, 1e3, math.inf)
 """Of mean regularisation: from training alone, which is shown and not chosen, to averaging."""
 WEAK = (0.001, 0.01)
-"""Strengths that are tried with the most rounds: noise of the mean hardly reaches a model that is hardly pulled, so its
-best number of rounds is not the global model's. (0.1 and 1 are too strong for that: with 300 rounds at epsilon 0.8
-their accuracy on held-out images is 0.05 and 0.02.)"""
+"""Strengths that are tried with the most rounds where training alone does better than all others: noise of the mean
+hardly reaches a model that is hardly pulled, so its best number of rounds is not the global model's. (0.1 and 1 are too
+strong for that: with 300 rounds at epsilon 0.8 their accuracy on held-out images is 0.05 and 0.02.)"""
 TUNED = ("global", "personal", "small shared part", "local")
 """Methods whose models are fine-tuned."""
 PAPER = ModelChoice("cnn_paper")
+Say = Callable[[str], None]
+SAID: Say = partial(print, flush=True)
+"""Where rows are told as they come."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,8 @@ class Setting:
     writers: int | None = None
     most_images: int = 50
     cohort: int = 100
-    places: int = 148
-    """For a round's cohort, whose size is random."""
+    places: int = 152
+    """For a round's cohort, whose size is random: as many as any number of rounds may need."""
     epsilons: tuple[float, ...] = (0.1, 0.8, 2.0, 8.0)
     rounds: tuple[int, ...] = (1, 3, 10, 30, 100, 300)
     local_rounds: int = 300
@@ -101,8 +105,10 @@ class Run:
 class Study:
     """A packed folder and its results, which are written one by one."""
 
-    def __init__(self, folder: Path, setting: Setting, seconds: float, results: Path, *, select: bool = True) -> None:
-        self.folder, self.setting, self.results = folder, setting, results
+    def __init__(
+        self, folder: Path, setting: Setting, seconds: float, results: Path, *, select: bool = True, say: Say = SAID
+    ) -> None:
+        self.folder, self.setting, self.results, self.say = folder, setting, results, say
         self.parts = (self.tune, self.select) if select else (self.tune,)
         self.began = time.perf_counter()
         self.end = self.began + seconds
@@ -123,7 +129,7 @@ class Study:
     def write(self, **row: Any) -> None:
         row["at_seconds"] = time.perf_counter() - self.began
         self.found["rows"].append(row)
-        print(json.dumps(row), flush=True)
+        self.say(json.dumps(row))
         self.results.write_text(json.dumps(self.found, allow_nan=False))
 
     def known(self, **values: Any) -> dict[str, Any] | None:
@@ -153,6 +159,17 @@ class Study:
         return figure.models(state), state.shared, time.perf_counter() - began
 
     def run(self) -> dict[str, Any]:
+        with ThreadPoolExecutor(len(OBJECTIVES)) as beside:
+            for objective in OBJECTIVES:
+                beside.submit(self.compile_tuning, objective)
+            self.trained()
+        for part in self.parts:
+            for seed in range(self.setting.seeds):
+                part(seed)
+        return self.found
+
+    def trained(self) -> None:
+        """Everything up to the models that are fine-tuned."""
         open_methods = {"personal" if method == "local" else method for method, _ in self.open_runs()}
         runs = [Run(self.plan, m, self.many, [self.exact], [1.0] * (m == "personal")) for m in open_methods]
         if not self.known(part="chosen"):
@@ -167,12 +184,7 @@ class Study:
         self.write(part="compile", programs=len(runs) + len(speed))
         for what, run in speed.items():
             self.speed(what, run)
-        rounds, strengths = self.choose()
-        self.figure(rounds, strengths)
-        for part in self.parts:
-            for seed in range(self.setting.seeds):
-                part(seed)
-        return self.found
+        self.figure(*self.choose())
 
     def speed_runs(self) -> dict[str, Run]:
         """One run, and noise x clip x seeds as one program."""
@@ -203,26 +215,32 @@ class Study:
             strengths = {budget: float(strength) for budget, strength in chosen["strengths"].items()}
             return {(method, budget): number for method, budget, number in chosen["rounds"]}, strengths
         rounds, strengths = self.choose_rounds(), {}
+        alone = self.by_strength(NO_PRIVACY, rounds["personal", NO_PRIVACY])[0.0]
         for budget in self.budgets:
-            scores = self.by_strength(budget, rounds["personal", budget])
+            usual, most = rounds["personal", budget], max(self.setting.rounds)
+            scores = {(usual, s): score for s, score in self.by_strength(budget, usual).items() if s}
+            if max(scores.values()) < alone and usual < most:
+                scores |= {(most, s): score for s, score in self.by_strength(budget, most, WEAK).items()}
             rounds["personal", budget], strengths[budget] = max(scores, key=lambda pair: scores[pair])
         every = [[*key, value] for key, value in rounds.items()]
         shown = {budget: f"{strength:g}" for budget, strength in strengths.items()}  # JSON has no infinity
-        self.write(part="chosen", rounds=every, strengths=shown, grid=[f"{s:g}" for s in sorted({*STRENGTHS, *WEAK})], pull=PULL)
+        self.write(
+            part="chosen",
+            rounds=every,
+            strengths=shown,
+            grid=[f"{s:g}" for s in sorted({*STRENGTHS, *WEAK})],
+            pull=PULL,
+        )
         return rounds, strengths
 
-    def by_strength(self, budget: str, usual: int) -> dict[tuple[int, float], float]:
-        """Held-out accuracy of mean regularisation by rounds and strength, above 0; `usual`: the global model's rounds.
-
-        Weak pulls are also tried with the most rounds.
-        """
-        found: dict[tuple[int, float], float] = {}
-        for rounds in sorted({usual, max(self.setting.rounds)}):
-            each = STRENGTHS if rounds == usual else WEAK
-            run = Run(self.plan, "personal", self.choosing.clients, [self.terms_for(budget, rounds)] * len(each), each)
-            scores = self.held_out(run, rounds, [f"{strength:g}" for strength in each], epsilon=budget)
-            found |= {(rounds, strength): scores[f"{strength:g}"] for strength in each if strength}
-        return found
+    def by_strength(self, budget: str, rounds: int, strengths: Sequence[float] = STRENGTHS) -> dict[float, float]:
+        """Held-out accuracy of mean regularisation after so many rounds."""
+        names = [f"{strength:g}" for strength in strengths]
+        terms = [self.terms_for(budget, rounds)] * len(strengths)
+        found = self.held_out(
+            Run(self.plan, "personal", self.choosing.clients, terms, strengths), rounds, names, epsilon=budget
+        )
+        return {strength: found[name] for strength, name in zip(strengths, names, strict=True)}
 
     def choose_rounds(self) -> dict[tuple[str, str], int]:
         """For every method and budget the number of rounds that does best, where there are several to choose from."""
@@ -266,6 +284,9 @@ class Study:
             terms, strength = self.terms_for(budget, number), 0.0 if local else strengths[budget]
             own = "personal" if local else method
             run = Run(self.plan, own, self.many, [terms], [strength] * (own == "personal"))
+            if self.known(part="figure", method="personal", epsilon=budget, strength="inf") and method == "personal":
+                self.models[method, budget] = None  # tuned as the global one
+                continue
             models, shared, seconds = self.train(run, number)
             models = trees.row(models, 0)
             if method in TUNED:
@@ -308,14 +329,33 @@ class Study:
         """Fine-tuning from the personal and from the global model, with the four objectives."""
         for (start, budget), models in self.models.items():
             what: dict[str, Any] = {"part": "tune", "start": start, "epsilon": budget, "seed": seed}
-            if self.late() or self.known(**what):
+            if self.known(**what):
                 continue
+            if start == "personal" and self.known(part="figure", method=start, epsilon=budget, strength="inf"):
+                self.tune_as_global(what)
+                continue
+            if self.late():
+                return
             own = trees.row(models, seed)
             common = trees.row(self.common[budget], seed) if start == "personal" else trees.row(own, 0)
-            objectives = OBJECTIVES if start in ("global", "personal") else ("vanilla",)  # else nothing to be held near
-            setting = (self.plan, self.setting.tuning_steps, objectives)
-            for objective, each in tuned(*setting, self.data.clients, self.data.tests, common, own).items():
+            for objective in OBJECTIVES if start in ("global", "personal") else ("vanilla",):  # else nothing to be near
+                each = tuned(self.plan, self.setting.tuning_steps, objective, *self.own_rows(), common, own)
                 self.write(**what, objective=objective, **summary(each))
+
+    def own_rows(self) -> tuple[Clients, Sequence[Any]]:
+        """What clients tune on, and what they are tested on."""
+        return self.data.clients, self.data.tests
+
+    def compile_tuning(self, objective: str) -> None:
+        """Takes minutes on an accelerator, so it is begun with everything else."""
+        one = jax.eval_shape(self.plan.model.init, jax.random.key(0))
+        each = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((self.plan.clients, *leaf.shape), leaf.dtype), one)
+        tuned.lower(self.plan, self.setting.tuning_steps, objective, *self.own_rows(), one, each).compile()
+
+    def tune_as_global(self, what: dict[str, Any]) -> None:
+        """With infinite strength a personal model is the global one: its rows are that one's."""
+        for row in [r for r in self.found["rows"] if {**what, "start": "global"}.items() <= r.items()]:
+            self.write(**{**row, **what, "same_as": "global"})
 
     def select(self, seed: int) -> None:
         """Self-selection among a model trained alone, the global one, and one held near it."""

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.studies.reproduce.records import Curves, Strengths, settled
+from benchmarks.studies.reproduce.records import NO_PRIVACY, Curves, Point, Strengths, settled
 from benchmarks.studies.reproduce.scores import followed, point, scores
 from kinfolk.accounting import planning
 from kinfolk.data.federation import Federation
@@ -52,6 +52,8 @@ class Comparison:
     seeds: int = 3
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of the privacy level."""
+    choosing: float = 0.0
+    """Epsilon of a choice among clusters, as a share of the whole; 0: there are none."""
     weights: str = "uniform"
     """Of clients in a mean: `uniform` or `size`."""
 
@@ -60,6 +62,7 @@ class Comparison:
         if math.isinf(epsilon):
             return replace(none(), cohort=self.cohort)
         budget: dict[str, Any] = {"delta": self.delta, "clip": self.clip, **self.options}
+        budget |= {"choice_epsilon": self.choosing * epsilon} if self.choosing else {}
         budget |= {"epsilon": epsilon} if noise_multiplier is None else {"noise_multiplier": noise_multiplier}
         if self.level == "example":
             return example_level(**budget, allow_large_delta=True)
@@ -127,7 +130,7 @@ def compare(setting: Comparison) -> Compared:
 
 def gathered(setting: Comparison, outcome: str, found: Iterable[tuple[str, float, np.ndarray]]) -> Compared:
     """Curves from method, epsilon, and the scores of every strength and seed."""
-    curves: dict[str, list[tuple[float, float, float]]] = {name: [] for name in setting.methods}
+    curves: dict[str, list[Point]] = {name: [] for name in setting.methods}
     strengths: dict[str, list[tuple[float, float, bool]]] = {}
     for name, epsilon, scored in found:
         means, grid = scored.mean(axis=1), setting.methods[name].strengths
@@ -144,14 +147,10 @@ def trained(setting: Comparison, figure: Sweep, outcome: str) -> np.ndarray:
     return scores(figure, figure.rounds(figure.init(range(setting.seeds)), 0, setting.rounds), outcome)
 
 
-NO_PRIVACY = 100.0
-"""Where curves over epsilon show training without privacy."""
-
-
 def by_strength(setting: Comparison, swept: Mapping[str, Method]) -> Curves:
     """Methods of `swept` against their strength, the others as flat lines; the first epsilon, and without privacy."""
     data = [setting.data(seed) for seed in range(setting.seeds)]
-    curves: dict[str, list[tuple[float, float, float]]] = {}
+    curves: dict[str, list[Point]] = {}
     strengths = next(iter(swept.values())).strengths
     for epsilon in setting.epsilons:
         about = "no privacy" if math.isinf(epsilon) else f"epsilon {epsilon:g}"
@@ -198,7 +197,7 @@ def traced(
     found: Iterable[tuple[str, Mapping[str, Sequence[Sequence[float]]]]],
 ) -> Curves:
     """Curves `NAME: loss`, `NAME: accuracy` and `NAME: epsilon` over rounds, from what `followed` found for a name."""
-    curves: dict[str, list[tuple[float, float, float]]] = {}
+    curves: dict[str, list[Point]] = {}
     for name, parts in found:
         spent = [
             planning.plan(
@@ -216,5 +215,5 @@ def traced(
             rows = zip(ends(setting), values, strict=True)
             curves[f"{name}: {part}"] = [point(end, own) for end, own in rows]
         costs = zip(ends(setting), spent, strict=True)
-        curves[f"{name}: epsilon"] = [(float(end), round(epsilon, 4), 0.0) for end, epsilon in costs]
+        curves[f"{name}: epsilon"] = [Point(float(end), round(epsilon, 4)) for end, epsilon in costs]
     return curves

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.studies.reproduce.records import Measured
+from benchmarks.studies.reproduce.records import Measured, Point
 
 
 def as_json(record: dict[str, Any]) -> str:
@@ -26,10 +27,14 @@ def of_record(record: dict[str, Any]) -> Measured:
 
     `record`: as it was read from the file, or as `as_json` takes it.
     """
-    curves = {name: [(p[0], p[1], p[2]) for p in points] for name, points in record["curves"].items()}
+    curves = {name: [_point(*values) for values in points] for name, points in record["curves"].items()}
     rest = {key: record[key] for key in ("data", "seeds", "budget", "stand_in", "note", "took", "machine")}
     strengths = {
         name: [(x, math.inf if strength is None else strength, bool(inside)) for x, strength, inside in rows]
         for name, rows in record["strengths"].items()
     }
     return Measured(curves=curves, strengths=strengths, **rest)
+
+
+def _point(x: float, mean: float, error: float, seeds: Sequence[float] = ()) -> Point:
+    return Point(x, mean, error, tuple(seeds))

@@ -27,9 +27,12 @@ class Recipe:
     """At most so many for training and for testing at every client."""
     images: int | None = None
     """How many rows of its file travel, an equal share of every class; None: all of them."""
+    divided_by: int | None = None
+    """The seed that divides rows among clients, where others would make clients of other sizes."""
 
     def load(self, seed: int, directory: Path) -> Federation:
         """The federation of a seed, from the file in `directory`."""
+        seed = seed if self.divided_by is None else self.divided_by
         made = BUILT_IN[self.name].load(**self.options, seed=seed, directory=str(directory))
         return made if self.rows is None else cut(made, *self.rows)
 

@@ -15,7 +15,7 @@ from kinfolk.training.experiment import ModelChoice
 
 ITEMS = ("pmtl/figure-3b", "pmtl/figure-7b", "pmtl/table-1", "pmtl/table-3")
 COMPARED = ("global", "personal", "FedProx")
-"""What these items compare; the other methods are a question of our own, for an accelerator."""
+"""What these items compare; the other methods are a question of our own (`femnist.run`)."""
 TINY = Setting(
     writers=6,
     most_images=6,
@@ -45,8 +45,8 @@ def next_step(folder: Path | None, seconds: float, *, here: bool, small: bool) -
         pack(folder, FULL)
         print(f"{folder} is packed: carry it to the accelerator, and give the same command there")
     elif here or jax.default_backend() != "cpu":
-        setting = Setting(methods=COMPARED, speed=False) if jax.default_backend() == "cpu" else Setting()
-        Study(folder, setting, seconds, folder / "results.json", select=setting.speed).run()
+        setting = Setting(methods=COMPARED, speed=jax.default_backend() != "cpu")
+        Study(folder, setting, seconds, folder / "results.json", select=False).run()
         print(f"take {folder / 'results.json'} home; give the command again here if it stopped for time")
     else:
         merge(folder)

@@ -18,7 +18,9 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,7 @@ import numpy as np
 
 from benchmarks.studies.reproduce.full_data import Recipe
 from benchmarks.studies.reproduce.records import Measured
-from benchmarks.studies.reproduce.scores import followed, machine
+from benchmarks.studies.reproduce.scores import followed, machine, scores
 from kinfolk.devices import usable
 from kinfolk.engines.layout import lay_out
 from kinfolk.engines.loop import Sweep
@@ -47,6 +49,7 @@ FOLDER_LIMIT = 55_000_000
 
 def pack(study: str, folder: Path, *, small: bool = False) -> None:
     """Data, and a program's numbers for every item, budget, method and strength; those near strength 1 come first."""
+    from benchmarks.studies.reproduce.cross_silo_measures import DITTO
     from benchmarks.studies.reproduce.full_settings import STUDIES, tiny
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +67,7 @@ def pack(study: str, folder: Path, *, small: bool = False) -> None:
             file = f"cell{len(packed['cells'])}.npz"
             job_file.save(own, folder / file)
             packed["cells"].append({"item": item, **cell, "file": file})
-    packed["cells"].sort(key=lambda cell: far(cell["strength"]))
+    packed["cells"].sort(key=lambda cell: (cell["method"] == DITTO, far(cell["strength"])))  # the dearest come last
     size = sum(path.stat().st_size for path in folder.iterdir())
     if size > FOLDER_LIMIT:
         raise SystemExit(
@@ -76,6 +79,7 @@ def pack(study: str, folder: Path, *, small: bool = False) -> None:
 def programs(full: Full, folder: Path) -> Iterator[tuple[dict[str, Any], Any]]:
     """Every cell of an item, and the numbers of its program: algorithm and terms."""
     from benchmarks.studies.reproduce.comparison import ends, figures, noisy
+    from benchmarks.studies.reproduce.full_settings import SAME
 
     setting = replace(full.setting, seeds=1)
     data = [full.recipe.load(0, folder)]
@@ -88,6 +92,8 @@ def programs(full: Full, folder: Path) -> Iterator[tuple[dict[str, Any], Any]]:
         budget = None if math.isinf(epsilon) else epsilon
         for method, figure in figures(setting, setting.methods, epsilon, data):
             for n, strength in enumerate(setting.methods[method].strengths or (None,)):
+                if SAME.get((method, strength)) in setting.methods:
+                    continue
                 own = jax.tree.map(lambda leaf, n=n: leaf[n : n + 1], (figure.algorithms, figure.terms))
                 yield {"method": method, "epsilon": budget, "strength": strength, "ends": [setting.rounds]}, own
 
@@ -106,37 +112,73 @@ def still_open(packed: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[
 def answered(folder: Path) -> dict[str, Any]:
     """What was measured so far."""
     path = folder / "results.json"
-    return json.loads(path.read_text()) if path.exists() else {"device": machine(), "rows": []}
+    return json.loads(path.read_text()) if path.exists() else {"device": machine(), "compile_seconds": 0.0, "rows": []}
+
+
+@dataclass(frozen=True)
+class Made:
+    """An item, ready to be run."""
+
+    outcome: str
+    seeds: int
+    plan: Plan
+    clients: Any
+    tests: Any
+
+    def figure(self, folder: Path, cell: dict[str, Any]) -> Sweep:
+        """The program of a cell."""
+        algorithms, terms = job_file.load(folder / cell["file"])
+        return Sweep(self.plan, algorithms, terms, self.clients, self.tests)
 
 
 def work(folder: Path, seconds: float = math.inf) -> int:
     """Trains what is open until the time is up; how many cells are left then."""
     packed, results = json.loads((folder / "packed.json").read_text()), answered(folder)
-    began, item, made = time.perf_counter(), None, None
-    for cell in still_open(packed, results["rows"]):
+    began, cells = time.perf_counter(), still_open(packed, results["rows"])
+    with ThreadPoolExecutor() as pool:
+        items = {cell["item"]: packed["items"][cell["item"]] for cell in cells}
+        made = dict(zip(items, pool.map(partial(laid_out, folder), items.values()), strict=True))
+        compiling = time.perf_counter()
+        list(pool.map(lambda cell: compiled(made[cell["item"]], folder, cell), different(items, cells)))
+    results["compile_seconds"] += time.perf_counter() - compiling
+    for cell in cells:
         if time.perf_counter() - began > seconds:
             break
-        about = packed["items"][cell["item"]]
-        if item != cell["item"]:
-            item, made = cell["item"], laid_out(about, folder)
-        assert made is not None
-        outcome, plan, clients, tests = made
-        algorithms, terms = job_file.load(folder / cell["file"])
-        figure = Sweep(plan, algorithms, terms, clients, tests)
-        started = time.perf_counter()
-        jax.block_until_ready(figure.rounds(figure.init(range(about["seeds"])), 0, 0))
-        compiled = time.perf_counter()  # no round was run; the same program runs them all now
-        found = followed(figure, about["seeds"], cell["ends"], outcome)
-        spent = {"compile_seconds": compiled - started, "run_seconds": time.perf_counter() - compiled}
-        row = {**cell, "outcome": outcome, "clients": clients.sizes.shape[-1], **found, **spent}
+        own = made[cell["item"]]
+        figure, started = own.figure(folder, cell), time.perf_counter()
+        found = measured(figure, own, cell, over_rounds=len(cell["ends"]) > 1)
+        about = {"outcome": own.outcome, "clients": own.clients.sizes.shape[-1]}
+        row = {**cell, **about, **found, "run_seconds": time.perf_counter() - started}
         results["rows"].append(row)
         print(json.dumps(row), flush=True)
         (folder / "results.json").write_text(json.dumps(results))
     return len(still_open(packed, results["rows"]))
 
 
-def laid_out(about: dict[str, Any], folder: Path) -> tuple[str, Plan, Any, Any]:
-    """An item's outcome, plan, clients and test rows."""
+def measured(figure: Sweep, own: Made, cell: dict[str, Any], *, over_rounds: bool) -> dict[str, list[list[float]]]:
+    """Scores of every seed at the end; `over_rounds`: along the way, and losses on the rows trained on."""
+    if over_rounds:
+        return followed(figure, own.seeds, cell["ends"], own.outcome)
+    states = figure.rounds(figure.init(range(own.seeds)), 0, cell["ends"][-1])
+    return {"scores": [scores(figure, states, own.outcome)[0].tolist()]}
+
+
+def different(items: dict[str, Any], cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first of the cells that have the same program: numbers and rows are no part of it."""
+    first: dict[str, dict[str, Any]] = {}
+    for cell in cells:
+        shape = {key: value for key, value in items[cell["item"]].items() if key != "recipe"}
+        first.setdefault(json.dumps([shape, cell["method"], cell["epsilon"] is None]), cell)
+    return list(first.values())
+
+
+def compiled(own: Made, folder: Path, cell: dict[str, Any]) -> None:
+    """Compiles a cell's program."""
+    own.figure(folder, cell).compile(range(own.seeds))
+
+
+def laid_out(folder: Path, about: dict[str, Any]) -> Made:
+    """An item's rows, where they are computed, and what is fixed of its programs."""
     recipe = Recipe(**about["recipe"])
     data = [recipe.load(seed, folder) for seed in range(about["seeds"])]
     clients, tests, widths, steps = lay_out(
@@ -148,7 +190,9 @@ def laid_out(about: dict[str, Any], folder: Path) -> tuple[str, Plan, Any, Any]:
     )
     choice = ModelChoice(about["model"]["name"], tuple(about["model"]["hidden"]))
     model = build_model(choice, data[0].shape, data[0].outcome, data[0].classes)
-    return data[0].outcome, Plan(model, Level(about["level"]), widths, steps, devices=usable()), clients, tests
+    plan = Plan(model, Level(about["level"]), widths, steps, devices=usable())
+    clients, tests = jax.device_put((clients, tests))
+    return Made(data[0].outcome, about["seeds"], plan, clients, tests)
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
@@ -163,10 +207,13 @@ def records(folder: Path) -> list[dict[str, Any]]:
         made = noise_curves(full, rows) if full.noises else budget_curves(full, rows)
         if made is None:
             continue
-        run, compiling = (sum(row[key] for row in rows) for key in ("run_seconds", "compile_seconds"))
-        took = f"The full run on {device}: {run:.0f} s of running, {compiling:.0f} s of compiling."
+        run = sum(row["run_seconds"] for row in rows if row.get("device", device) == device)
+        compiling = results["compile_seconds"]
+        together = " (for all items of the study)" if len(packed["items"]) > 1 else ""
+        took = f"The full run on {device}: {run:.0f} s of running, {compiling:.0f} s of compiling{together}."
         about = Measured(made.curves, full.words, full.setting.seeds, full.budget, strengths=made.strengths)
-        about = replace(about, took=took, machine=device, note=full.note)
+        notes = filter(None, (full.note, fewer(full, rows), elsewhere(device, rows)))
+        about = replace(about, took=took, machine=device, note=" ".join(notes))
         found.append({"item": item, "size": "full", "seconds": round(run, 1), "device": device, **asdict(about)})
     return found
 
@@ -176,7 +223,7 @@ def budget_curves(full: Full, rows: list[dict[str, Any]]) -> Compared | None:
     from benchmarks.studies.reproduce.comparison import gathered
 
     grid: dict[tuple[str, float], list[dict[str, Any]]] = {}
-    for row in sorted(rows, key=lambda row: row["strength"] or 0.0):
+    for row in sorted([*rows, *same_as_others(full, rows)], key=lambda row: row["strength"] or 0.0):
         grid.setdefault((row["method"], math.inf if row["epsilon"] is None else row["epsilon"]), []).append(row)
     wanted = [(method, epsilon) for epsilon in full.setting.epsilons for method in full.setting.methods]
     if any(pair not in grid for pair in wanted):
@@ -187,6 +234,36 @@ def budget_curves(full: Full, rows: list[dict[str, Any]]) -> Compared | None:
     }
     cells = ((name, e, np.array([row["scores"][-1] for row in grid[name, e]])) for name, e in wanted)
     return gathered(replace(full.setting, methods=own), rows[0]["outcome"], cells)
+
+
+def same_as_others(full: Full, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What other methods' rows say of a method at an end of its grid."""
+    from benchmarks.studies.reproduce.full_settings import SAME
+
+    return [
+        {**row, "method": method, "strength": strength}
+        for (method, strength), other in SAME.items()
+        if method in full.setting.methods
+        for row in rows
+        if row["method"] == other
+    ]
+
+
+def fewer(full: Full, rows: list[dict[str, Any]]) -> str:
+    """Which strengths were run of methods that have more of them."""
+    said = []
+    for name, method in full.setting.methods.items():
+        found = {row["strength"] for row in [*rows, *same_as_others(full, rows)] if row["method"] == name}
+        if found < set(method.strengths):
+            run = ", ".join("infinite" if math.isinf(s) else f"{s:g}" for s in sorted(found))
+            said.append(f"{name} was run with strength{'s' * (len(found) > 1)} {run} only.")
+    return " ".join(said)
+
+
+def elsewhere(device: str, rows: list[dict[str, Any]]) -> str:
+    """Which methods were run on another machine than the rest."""
+    others = {row["method"]: row["device"] for row in rows if row.get("device", device) != device}
+    return " ".join(f"{name} was run on {other}." for name, other in others.items())
 
 
 def noise_curves(full: Full, rows: list[dict[str, Any]]) -> Compared | None:

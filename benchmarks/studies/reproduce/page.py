@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from benchmarks.studies.reproduce.files import of_record
-from benchmarks.studies.reproduce.records import PAPERS, Curves, Item, Measured, Printed, comparisons, verdict
+from benchmarks.studies.reproduce.records import PAPERS, Curves, Item, Measured, Printed, comparisons, verdict, within
 from kinfolk.report import dot_chart, line_chart
 
 MOST_COLUMNS = 9
@@ -25,14 +25,15 @@ def sentence(item: Item, measured: Measured | None) -> str:
         return f"Ran on {measured.data}, which says nothing about the paper."
     failed = [claim.says for claim in item.claims if not claim.holds(measured.curves)]
     told = f"Not so here: {'; '.join(failed)}." if failed else f"So here too: {'; '.join(c.says for c in item.claims)}."
-    return " ".join(part for part in (told, ends(measured), measured.note if failed else "") if part)
+    parts = (told, within(item, measured.curves), ends(measured), measured.note)
+    return " ".join(part for part in parts if part)
 
 
 def ends(measured: Measured) -> str:
     """Which methods are best as one of the two that they lie between: what is said of them is said of that one."""
     found = {name: {strength for _, strength, _ in rows} for name, rows in measured.strengths.items()}
-    alike = {name: own.pop() for name, own in found.items() if len(own) == 1 and own <= {0.0, math.inf}}
-    return " ".join(f"{name} is best with strength {words(strength)}." for name, strength in alike.items())
+    alike = {name: " or ".join(map(words, sorted(own))) for name, own in found.items() if own <= {0.0, math.inf}}
+    return " ".join(f"{name} is best with strength {strengths}." for name, strengths in alike.items())
 
 
 def words(strength: float) -> str:
@@ -42,24 +43,24 @@ def words(strength: float) -> str:
 
 def picture(item: Item, measured: Measured) -> str:
     """Our curves, and the paper's numbers beside them, dashed and hollow, where they are known."""
-    curves = measured.curves
+    curves, drawn = measured.curves, {name: [p[:3] for p in points] for name, points in measured.curves.items()}
     title = f"{item.name}: {item.title}" + (" - ours: a stand-in" if measured.stand_in else "")
-    places = {x for points in curves.values() for x, _, _ in points} | {row.x for row in item.printed}
+    places = {point.x for points in curves.values() for point in points} | {row.x for row in item.printed}
     if len(places) == 1:
-        ours = {name: (points[0][1], points[0][2]) for name, points in curves.items()}
+        ours = {name: (points[0].mean, points[0].error) for name, points in curves.items()}
         along = f"{item.up} at {item.across} {place(item, *places)}" if item.across else item.up
         return dot_chart.dots(title, ours, along, {row.curve: row.value for row in item.printed})
     axes = line_chart.Axes(item.across, item.log_across and min(places) > 0, item.log_up, item.names, "standard error")
     if item.panels:
         ours = {
-            part: {of_part(name, part): p for name, p in curves.items() if of_part(name, part)} for part in item.panels
+            part: {of_part(name, part): p for name, p in drawn.items() if of_part(name, part)} for part in item.panels
         }
         own = {part: [row for row in item.printed if of_part(row.curve, part)] for part in item.panels}
         beside = {
             part: theirs([replace(r, curve=of_part(r.curve, part)) for r in rows], curves) for part, rows in own.items()
         }
         return line_chart.panels(title, ours, axes, beside)
-    return line_chart.chart(title, curves, item.up, axes, theirs(item.printed, curves))
+    return line_chart.chart(title, drawn, item.up, axes, theirs(item.printed, curves))
 
 
 def of_part(name: str, part: str) -> str:
@@ -75,7 +76,7 @@ def theirs(printed: Iterable[Printed], curves: Curves) -> list[line_chart.Others
     found: dict[tuple[str, str], list[Printed]] = {}
     for row in printed:
         found.setdefault((row.curve, f"{row.bound} {row.value:g}" if row.bound else ""), []).append(row)
-    ours = sorted({x for points in curves.values() for x, _, _ in points})
+    ours = sorted({point.x for points in curves.values() for point in points})
     return [
         line_chart.Others(
             f"paper: {curve} {bound}".strip(),
@@ -101,16 +102,22 @@ def section(item: Item, record: dict[str, Any] | None) -> str:
     lines += [f"**Verdict: {verdict(item, measured)}.** {summary}", ""]
     if measured is None or record is None:
         return "\n".join(lines)
-    said = measured.note and measured.note in summary
     lines += [f"The paper: {item.shows}", "", f"![{item.title}]({item.paper}-{item.anchor}.svg)", ""]
     lines += [*claims(item, measured), item.read, "", *beside(item, measured), *table(item, measured)]
     lines += [
         f"Data: {measured.data}. Seeds or repetitions: {measured.seeds}. Setting: {measured.budget}.",
-        f"{took(record)} {'' if said else measured.note}".rstrip(),
-        f"Again: `kinfolk reproduce {item.name}`.",
+        took(record),
+        again(record),
         "",
     ]
     return "\n".join(lines)
+
+
+def again(record: dict[str, Any]) -> str:
+    """How to run it again."""
+    if record["took"]:
+        return "Again: as [full runs](full-runs.md) says; `--quick` for the small setting."
+    return f"Again: `kinfolk reproduce {record['item']}{' --quick' if record['size'] == 'quick' else ''}`."
 
 
 def took(record: dict[str, Any]) -> str:
@@ -134,7 +141,7 @@ def claims(item: Item, measured: Measured) -> list[str]:
     if measured.stand_in:
         return ["A stand-in: what it gives is not compared with the paper's statements.", ""]
     rows = [f"| {claim.says} | {'yes' if claim.holds(measured.curves) else 'no'} |" for claim in item.claims]
-    return ["| what the paper says | here |", "|---|---|", *rows, ""]
+    return ["| the paper's statement, as it was tried | here |", "|---|---|", *rows, ""]
 
 
 def beside(item: Item, measured: Measured) -> list[str]:
@@ -161,14 +168,14 @@ def place(item: Item, x: float) -> str:
 
 def table(item: Item, measured: Measured) -> list[str]:
     """All curves: means, and standard errors where there are several seeds; and the strengths that were best."""
-    places = sorted({x for points in measured.curves.values() for x, _, _ in points})
+    places = sorted({point.x for points in measured.curves.values() for point in points})
     if len(places) > MOST_COLUMNS:
         step = (len(places) - 1) / (MOST_COLUMNS - 1)
         places = [places[round(n * step)] for n in range(MOST_COLUMNS)]
     head = " | ".join(place(item, x) for x in places)
     lines = [f"| {item.up} at {item.across} | {head} |", "|---|" + "---|" * len(places)]
     for name, points in measured.curves.items():
-        found = {x: f"{mean:.4g}" + (f" ({error:.1g})" if error else "") for x, mean, error in points}
+        found = {x: f"{mean:.4g}" + (f" ({error:.1g})" if error else "") for x, mean, error, _ in points}
         lines.append(f"| {name} | " + " | ".join(found.get(x, "") for x in places) + " |")
     for name, rows in measured.strengths.items():
         best = {x: words(strength) + ("" if inside else " (edge)") for x, strength, inside in rows}
@@ -180,18 +187,20 @@ INDEX = """# Every table and figure of the papers
 
 `kinfolk reproduce` lists them, `kinfolk reproduce NAME` runs one and writes its page, with `--quick` in a small
 setting, in a checkout of the repository. A verdict follows from what was measured: *holds* (the paper's statements, and
-its printed numbers within the tolerance), *holds in shape* (its statements, where numbers cannot be read from the text
-or come from other samples), *does not hold*, or *cannot be had here* (the data: a made stand-in runs the code, and says
-nothing). Where there is no number, the paper's curve is in its figure only, and none was guessed. Strengths are the
-best of a grid on test data, as in the papers. Grids go from 0, training alone, to infinity, averaging; *edge* marks a
-best one at an end of a smaller grid, in a run from before that was so.
+its printed numbers within the tolerance), *holds in shape* (its statements; it prints no numbers, or some are not
+within the tolerance), *does not hold* (a statement), or *cannot be had here* (the data: a made stand-in runs the code,
+and says nothing). Statements are the papers', made such that numbers can decide them: thresholds are ours, "better" is
+by more than two standard errors (of differences seed by seed, where they are known), and what follows from accounting
+or a lemma alone is marked. Where there is no number, the paper's curve is in its figure only, and none was guessed.
+Strengths are the best of a grid in hindsight, on test data, unless a page says otherwise (the first two papers chose by
+validation or cross-validation). Grids go from 0, training alone, to infinity, averaging, unless a page says otherwise,
+so that to be no worse than these is no achievement; *edge* marks a best one at an end of a smaller grid.
 
 A *full* run is the paper's setting, or as near as data allow; a *quick* one is small, so a verdict on it is about that
 small setting. `kinfolk reproduce --all --quick`, once through with nothing compiled before, took 6 minutes 20 seconds
 on two quiet cores, with a stand-in for CIFAR-10 (its images: about a minute more). The column `quick` has CPU seconds
 of each item, {seconds:.0f} in all; four items of pmtl share the run of figure-3b, some were run again later.
-Full runs of MNIST and CIFAR-10 are for an accelerator, that of School, and with patience those of FEMNIST, for two CPU
-cores: [how](full-runs.md).
+Full runs of FEMNIST, MNIST, CIFAR-10 and School were done on an H200: [how](full-runs.md), and what each left out.
 """
 
 

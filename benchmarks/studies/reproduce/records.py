@@ -1,8 +1,8 @@
 """What a table or figure of a paper says, what was measured for it here, and the verdict.
 
->>> claim = Claim("ours is larger", lambda curves: curves["ours"][0][1] > 1)
+>>> claim = Claim("ours is larger", lambda curves: curves["ours"][0].mean > 1)
 >>> item = Item("paper/figure-1", "a figure", "one curve", (claim,), lambda size: Measured({}, "", 1, ""))
->>> verdict(item, Measured({"ours": [(0.0, 2.0, 0.1)]}, "some data", 3, "epsilon 1"))
+>>> verdict(item, Measured({"ours": [Point(0.0, 2.0, 0.1)]}, "some data", 3, "epsilon 1"))
 'holds in shape'
 """
 
@@ -11,13 +11,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from statistics import fmean, stdev
+from typing import Literal, NamedTuple
 
 Size = Literal["cell", "quick", "full"]
 """`cell`: seconds, to see that it runs. `quick`: a few minutes at most on two cores. `full`: the paper's setting, or
 as near as data and machines allow."""
-Curves = Mapping[str, Sequence[tuple[float, float, float]]]
-"""By name: points of x, the mean over seeds, and its standard error."""
+
+
+class Point(NamedTuple):
+    """Of a curve."""
+
+    x: float
+    mean: float
+    """Over seeds."""
+    error: float = 0.0
+    """The mean's standard error."""
+    seeds: tuple[float, ...] = ()
+    """What each seed gave, where that was kept: the same seeds divide the rows alike for all curves."""
+
+
+Curves = Mapping[str, Sequence[Point]]
+"""By name."""
 Strengths = Mapping[str, Sequence[tuple[float, float, bool]]]
 """By curve: x, the strength that was best there, and whether the grid goes on to both sides of it (`settled`)."""
 PAPERS = {
@@ -26,7 +41,9 @@ PAPERS = {
     "cross-silo": "Liu, Hu, Wu and Smith, On Privacy and Personalization in Cross-Silo Federated Learning",
 }
 VERDICTS = ("holds", "holds in shape", "does not hold", "cannot be had here", "nothing to measure", "not run yet")
-PLACES = {"epsilon": {100.0: "no privacy"}, "strength": {1e-3: "local", 1e4: "FedAvg"}}
+NO_PRIVACY = 100.0
+"""Where curves over epsilon show training without privacy."""
+PLACES = {"epsilon": {NO_PRIVACY: "no privacy"}, "strength": {1e-3: "local", 1e4: "FedAvg"}}
 """What numbers across stand for, where they are not themselves."""
 NOT_PRINTED = "The curves are in the figure only: no number can be read from the text."
 
@@ -141,16 +158,62 @@ class Item:
 
 def at(curves: Curves, name: str, x: float) -> float:
     """The mean of a curve at a point."""
-    return next(mean for place, mean, _ in curves[name] if place == x)
+    return point_at(curves, name, x).mean
+
+
+def point_at(curves: Curves, name: str, x: float) -> Point:
+    """A curve's point at a place."""
+    return next(point for point in curves[name] if point.x == x)
 
 
 def means(curves: Curves, name: str) -> list[float]:
-    return [mean for _, mean, _ in curves[name]]
+    return [point.mean for point in curves[name]]
+
+
+def with_privacy(curves: Curves, most: float = math.inf) -> Curves:
+    """Without the places that show training without privacy, and those where epsilon is above `most`."""
+    return {name: [p for p in points if p.x != NO_PRIVACY and p.x <= most] for name, points in curves.items()}
 
 
 def never_below(curves: Curves, one: str, other: str, slack: float = 0.0) -> bool:
     """Whether a curve is at least as high as another everywhere, up to `slack`."""
     return all(a >= b - slack for a, b in zip(means(curves, one), means(curves, other), strict=True))
+
+
+def clearly(curves: Curves, one: str, others: Sequence[str], x: float | None = None, *, lower: bool = False) -> bool:
+    """Whether a curve is better than each of the others at a place, or at any, by more than two standard errors.
+
+    `lower`: less is better.
+    """
+    places = [point.x for point in curves[one]] if x is None else [x]
+    return any(
+        all(ahead(point_at(curves, one, place), point_at(curves, other, place), lower) for other in others)
+        for place in places
+    )
+
+
+def everywhere(curves: Curves, one: str, others: Sequence[str], *, lower: bool = False) -> bool:
+    """Whether a curve is better than each of the others at every place, by more than two standard errors."""
+    return all(clearly(curves, one, others, point.x, lower=lower) for point in curves[one])
+
+
+def unrivalled(curves: Curves, own: Sequence[str], *, lower: bool = False) -> bool:
+    """Whether at every place no other curve is better than all of one's own, by more than two standard errors."""
+    rest = [name for name in curves if name not in own]
+    return not any(clearly(curves, name, own, point.x, lower=lower) for name in rest for point in curves[name])
+
+
+def ahead(one: Point, other: Point, lower: bool = False) -> bool:
+    """Whether a point is better by more than two standard errors of the difference: seed by seed, where both have what
+    each gave, else as of two that know nothing of each other.
+
+    `lower`: less is better.
+    """
+    sign = -1 if lower else 1
+    if not len(one.seeds) == len(other.seeds) > 1:
+        return sign * (one.mean - other.mean) > 2 * math.hypot(one.error, other.error)
+    gains = [sign * (a - b) for a, b in zip(one.seeds, other.seeds, strict=True)]
+    return fmean(gains) > 2 * stdev(gains) / math.sqrt(len(gains))
 
 
 @dataclass(frozen=True)
@@ -167,9 +230,16 @@ def comparisons(item: Item, curves: Curves) -> list[Beside]:
     """All of the paper's numbers beside ours."""
     rows = []
     for printed in item.printed:
-        mean, error = next(((m, e) for x, m, e in curves.get(printed.curve, ()) if x == printed.x), (None, 0.0))
+        mean, error = next(((p.mean, p.error) for p in curves.get(printed.curve, ()) if p.x == printed.x), (None, 0.0))
         rows.append(Beside(printed, mean, error, mean is not None and printed.agrees(mean)))
     return rows
+
+
+def within(item: Item, curves: Curves) -> str:
+    """How many of the paper's numbers agree with ours, in words; empty where there are none beside ours."""
+    beside = [row for row in comparisons(item, curves) if row.mean is not None]
+    agreeing = sum(row.agrees for row in beside)
+    return f"Within the tolerance: {agreeing} of {len(beside)} printed numbers." if beside else ""
 
 
 def verdict(item: Item, measured: Measured | None) -> str:

@@ -12,10 +12,13 @@ docs/results/papers. KINFOLK_DATA names the data's directory; what cannot be had
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import time
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +27,10 @@ from benchmarks.studies.reproduce.files import as_json, of_record
 from benchmarks.studies.reproduce.page import index, page, picture, sentence
 from benchmarks.studies.reproduce.records import PAPERS, ElsewhereError, Item, Size, verdict
 from benchmarks.studies.reproduce.scores import machine
+from kinfolk.toml import ConfigError
 from kinfolk.training.pieces import Each, Result, each
 
+Say = Callable[[str], None]
 RESULTS = Path(__file__).parent / "results"
 FULL_RUNS = "benchmarks.studies.reproduce.full_runs"
 PAGES = Path(__file__).parents[3] / "docs" / "results" / "papers"
@@ -59,11 +64,12 @@ def stored() -> dict[str, dict[str, Any]]:
     return {name: {**record, "quick_seconds": spent.get(name)} for name, record in {**quick, **full}.items()}
 
 
-def keep(record: dict[str, Any]) -> None:
+def keep(record: dict[str, Any], say: Say = print) -> None:
     """Writes down what was measured, beside what other sizes gave; a stand-in never takes the place of data."""
+    record = {**record, "size": "quick"} if record["stand_in"] else record  # whatever was asked for, it is no full run
     path = RESULTS / record["size"] / f"{record['item'].replace('/', '-')}.json"
     if record["stand_in"] and path.exists() and not json.loads(path.read_text())["stand_in"]:
-        print(f"  kept what was measured before: {record['data']} is not the paper's data")
+        say(f"  kept what was measured before: {record['data']} is not the paper's data")
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(as_json(record))
@@ -98,50 +104,74 @@ def measured(size: Size, name: str) -> Result:
         return Result({"elsewhere": str(study)})
 
 
-def main(arguments: list[str] | None = None, in_pieces: Each = each) -> None:
+def main(arguments: list[str] | None = None, in_pieces: Each = each, say: Say = print) -> list[dict[str, Any]]:
+    """Runs what the arguments ask for; what came of each item, as JSON holds it.
+
+    `in_pieces`: does the items, one by one unless told. `say`: hears of each when it is done.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="as listed; a paper's name for all of its items")
     parser.add_argument("--all", action="store_true", help="all of them")
     parser.add_argument("--missing", action="store_true", help="those that were not run yet")
-    parser.add_argument("--quick", action="store_true", help="small settings: all of them in half an hour on two cores")
+    parser.add_argument("--quick", action="store_true", help="small settings: all of them in 7 minutes on two cores")
     parser.add_argument("--cell", action="store_true", help="seconds each: shows that it runs, and is not kept")
     parser.add_argument("--pages", action="store_true", help="write the pages from what was measured before")
     args = parser.parse_args(arguments)
     known = items()
-    unknown = [name for name in args.names if not any(key == name or key.split("/")[0] == name for key in known)]
-    if unknown:
-        parser.error(f"{unknown[0]!r} is none of the items: run without a name to list them")
-    runs = [item for name, item in known.items() if item.measure and (args.all or chosen(name, args.names))]
+    runs = asked(known, args.names, every=args.all)
     if args.missing:
         runs = [item for item in known.values() if item.measure and item.name not in stored()]
     if not runs and not args.pages:
         for name, title, found in listing(known):
-            print(f"{name:28s} {found:20s} {title}")
+            say(f"{name:28s} {found:20s} {title}")
     size: Size = "cell" if args.cell else "quick" if args.quick else "full"
+    done: dict[str, dict[str, Any]] = {}
 
     def tell(name: str, outcome: Result | Exception) -> None:
         if isinstance(outcome, Exception):
             return
         record = outcome.values
         if "elsewhere" in record:
-            study = record["elsewhere"]
-            print(f"{name}: in full on an accelerator, by `python -m {FULL_RUNS} {study} FOLDER`; or --quick")
+            how = f"python -m {FULL_RUNS} {record['elsewhere']} FOLDER"
+            say(f"{name}: in full on an accelerator, by `{how}`; or --quick")
+            done[name] = {"name": name, "verdict": None, "elsewhere": how}
             return
         found = of_record(record)
-        told = "ran" if args.cell else f"{verdict(known[name], found)}. {sentence(known[name], found)}"
-        print(f"{name} ({record['seconds']:.0f} CPU s): {told}", flush=True)
+        judged = None if args.cell else verdict(known[name], found)
+        words = "ran" if args.cell else sentence(known[name], found)
+        say(f"{name} ({record['seconds']:.0f} CPU s): {f'{judged}. ' if judged else ''}{words}")
+        done[name] = {"name": name, "verdict": judged, "says": words, "cpu_seconds": record["seconds"], "size": size}
         if not args.cell:
-            keep(record)
+            keep(record, say)
 
     in_pieces(measured, size, {item.name: item.name for item in runs}, told=tell)
     if args.pages or (runs and not args.cell):
         write_pages(known)
+    return [done[item.name] for item in runs]
 
 
-def chosen(name: str, names: list[str]) -> bool:
+def asked(known: dict[str, Item], names: Sequence[str], *, every: bool = False) -> list[Item]:
+    """The items to run, by their names or their papers'; a name that asks for none is refused."""
+    if names and every:
+        raise ConfigError(f"--all is everything, {names[0]} too: leave out --all, or the names")
+    for name in names:
+        found = [item for key, item in known.items() if chosen(key, [name])]
+        if not found:
+            near = difflib.get_close_matches(name, [*known, *PAPERS], 1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise ConfigError(f"no item {name}: {hint}`kinfolk reproduce` lists them")
+        if not any(item.measure for item in found):
+            raise ConfigError(f"{name} has nothing to measure ({found[0].shows.rstrip('.')}): name another item")
+    return [item for name, item in known.items() if item.measure and (every or chosen(name, names))]
+
+
+def chosen(name: str, names: Sequence[str]) -> bool:
     """Whether an item was asked for, by its name or its paper's."""
     return name in names or name.split("/")[0] in names
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main(say=partial(print, flush=True))
+    except ConfigError as error:
+        raise SystemExit(str(error)) from None

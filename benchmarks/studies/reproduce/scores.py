@@ -10,7 +10,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from benchmarks.studies.reproduce.records import Point
 from kinfolk.engines.loop import Sweep
+
+MOST_SEEDS = 20
+"""Of which a results file keeps what each gave."""
 
 
 def scores(figure: Sweep, states: Any, outcome: str) -> np.ndarray:
@@ -43,7 +47,8 @@ def machine() -> str:
     return "two CPU cores" if device == "cpu" else device
 
 
-def point(x: float, values: np.ndarray) -> tuple[float, float, float]:
-    """Mean and standard error over seeds."""
+def point(x: float, values: np.ndarray) -> Point:
+    """Mean and standard error over seeds, and what each gave, where these are a few."""
     spread = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
-    return (float(x), round(float(values.mean()), 6), round(spread, 6))
+    each = tuple(round(float(value), 6) for value in values) if len(values) <= MOST_SEEDS else ()
+    return Point(float(x), round(float(values.mean()), 6), round(spread, 6), each)
