@@ -21,6 +21,7 @@ from kinfolk import models, trees
 from kinfolk.algorithms import REGISTRY
 from kinfolk.algorithms.mocha import relation_precision
 from kinfolk.algorithms.pull import PULLS
+from kinfolk.algorithms.relations import laplacian, omega_of
 from kinfolk.privacy.gates import Inbox
 from kinfolk.privacy.levels import Level
 from kinfolk.privacy.mechanisms import ExactSum, Sampling
@@ -244,16 +245,28 @@ PATH = np.array([[0, 1, 0, 0], [1, 0, 2, 0], [0, 2, 0, 0.5], [0, 0, 0.5, 0]], np
 OPPOSITES = np.array([[0, -1, 1, 0], [-1, 0, -0.5, 0], [1, -0.5, 0, 0], [0, 0, 0, 0]], np.float32)
 
 
+NOISY = np.random.default_rng(3).normal(size=(4, 4))
+OMEGAS = {
+    "a path": laplacian(PATH),
+    "opposites, and a client without neighbours": laplacian(OPPOSITES),
+    "all neighbours": laplacian(np.ones((4, 4)) - np.eye(4)),
+    "mean regularisation": np.eye(4) - 1 / 4,
+    "neighbours, and all models small": laplacian(PATH) + 0.5 * np.eye(4),
+    "one contrast, in which most of a row is off the diagonal": np.outer([1, -2, 1, 0], [1, -2, 1, 0]),
+    "the inverse of a covariance": np.linalg.inv(NOISY @ NOISY.T + 0.3 * np.eye(4)),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("graph", [PATH, OPPOSITES, np.ones((4, 4), np.float32) - np.eye(4, dtype=np.float32)])
-def test_a_graph_minimises_the_papers_objective(graph: np.ndarray) -> None:
-    """`sum of losses + strength/2 tr(W L W^T)`, L the graph's Laplacian, signs and all; who has no edge is alone."""
-    found, _ = at_rest(build("relation_regularized", pull="step", graph=graph), (1.0, 3.0), rounds=400)
+@pytest.mark.parametrize("what", OMEGAS)
+def test_omega_minimises_the_papers_objective(what: str) -> None:
+    """`sum of losses + strength/2 tr(W Omega W^T)`; a graph's Laplacian with its signs; who has no edge is alone."""
+    ids = tuple("abcd")
+    omega = omega_of((OMEGAS[what] + OMEGAS[what].T) / 2, ids)
+    found, _ = at_rest(build("relation_regularized", pull="step", omega=omega), (1.0, 3.0), rounds=600)
     bends, minima = losses(4)
-    degrees = np.abs(graph).sum(axis=0)
-    laplacian = (np.diag(degrees) - graph) / degrees.mean()
     for number, strength in enumerate((1.0, 3.0)):
-        left = scipy.linalg.block_diag(*bends) + strength * np.kron(laplacian, np.eye(WEIGHTS))
+        left = scipy.linalg.block_diag(*bends) + strength * np.kron(omega / np.diag(omega).mean(), np.eye(WEIGHTS))
         best = np.linalg.solve(left, np.einsum("kij,kj->ki", bends, minima).ravel()).reshape(4, WEIGHTS)
         for own in found[number]:
             np.testing.assert_allclose(own, best, atol=2e-3)
@@ -263,7 +276,9 @@ def test_a_graph_minimises_the_papers_objective(graph: np.ndarray) -> None:
 def test_a_graph_in_cohorts_and_without_a_pull() -> None:
     """Who has many neighbours is near the optimum also if a third takes part; nobody is pulled with strength 0."""
     full = np.ones((30, 30), np.float32) - np.eye(30, dtype=np.float32)
-    found, _ = at_rest(build("relation_regularized", pull="step", graph=full), (0.0, 1.0), (5,), 30, 600, 1 / 3)
+    found, _ = at_rest(
+        build("relation_regularized", pull="step", omega=laplacian(full)), (0.0, 1.0), (5,), 30, 600, 1 / 3
+    )
     bends, minima = losses(30)
     np.testing.assert_allclose(found[0, 0], minima, atol=2e-3)
     left = np.asarray(scipy.linalg.block_diag(*bends)) + np.kron(np.eye(30) - full / 29, np.eye(WEIGHTS))
@@ -275,7 +290,7 @@ def test_a_graph_in_cohorts_and_without_a_pull() -> None:
 def test_a_graph_with_infinite_strength_averages_neighbours() -> None:
     """One connected graph: all end near one model, as federated averaging with few small steps does."""
     full = np.ones((4, 4), np.float32) - np.eye(4, dtype=np.float32)
-    found, _ = at_rest(build("relation_regularized", pull="step", graph=full), (np.inf,), (1,), rounds=400)
+    found, _ = at_rest(build("relation_regularized", pull="step", omega=laplacian(full)), (np.inf,), (1,), rounds=400)
     bends, minima = losses(4)
     mean = optimum(bends, minima, np.inf)[0]
     spread = np.abs(minima - mean).mean()

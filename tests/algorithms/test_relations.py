@@ -24,7 +24,7 @@ from kinfolk import (
     recommend,
     run,
 )
-from kinfolk.algorithms.relations import graph_of, relation_of, with_relation
+from kinfolk.algorithms.relations import graph_of, laplacian, options_for, relation_of, with_relation
 from kinfolk.cli.data import read_relation
 from kinfolk.data.federation import DataError
 from kinfolk.data.tables.read import groups_by
@@ -39,6 +39,7 @@ SLOPES = {"graz": 1.0, "lyon": -1.0, "oslo": 1.0, "turku": -1.0}
 GROUPS = {"graz": "up", "lyon": "down", "oslo": "up", "turku": "down"}
 GRAPH = {"graz": {"lyon": 0.5}, "lyon": {"oslo": 2.0}, "turku": {}}
 WEIGHTS = [[0, 0.5, 0, 0], [0.5, 0, 2, 0], [0, 2, 0, 0], [0, 0, 0, 0]]
+OMEGA = [[2.0, -1.0, 1.0, 0.0], [-1.0, 1.0, -1.0, 0.0], [1.0, -1.0, 2.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
 MATRIX = [[0.0, 1.0, 0.0, 1.0], [1.0, 0.0, 1.0, 0.0]]
 
 
@@ -111,11 +112,27 @@ def test_toml_as_people_write_it() -> None:
         ({"groups": {**GROUPS, "bern": "a"}}, "groups names 'bern', which is none of the 4 clients"),
         ({"groups": ["a", "b"]}, "must name each client's group"),
         ({"groups": GROUPS, "relation": MATRIX}, "groups and relation both say"),
-        ({"relation": np.eye(4)}, "as many independent groups as clients, 4: .* give fewer groups, or, .*, graph"),
-        ({"groups": {town: town for town in TOWNS}}, "nobody is pulled"),
+        (
+            {"relation": np.triu(np.ones((4, 4)))},
+            "as many independent groups as clients, 4: .* give fewer groups, or, .*, graph",
+        ),
+        ({"groups": {town: town for town in TOWNS}}, "as many independent groups as clients, 4: .* nobody is pulled"),
+        ({"relation": np.eye(4)}, "may mean pairs of clients: give weights between them as graph, .* Omega as omega"),
+        ({"relation": laplacian(np.array(WEIGHTS))}, "relation is symmetric, with a row for every client"),
+        ({"relation": WEIGHTS}, "relation is symmetric, with a row for every client"),
+        ({"graph": GRAPH, "omega": OMEGA}, "graph and omega both say"),
+        (
+            {"omega": MATRIX},
+            r"omega has shape \(2, 4\), and there are 4 clients: .*lyon.*, or, for neighbours .*, graph",
+        ),
+        ({"omega": GROUPS}, "omega is no matrix of numbers"),
+        ({"omega": np.triu(OMEGA)}, "omega has two weights for 'graz' and 'lyon': it must be the same both ways"),
+        ({"omega": np.eye(4)}, "omega joins nobody"),
+        ({"omega": WEIGHTS}, "eigenvalue below 0, -2.06, so that models that grow without end .* clients, graph"),
+        ({"omega": [[0, float("nan")]]}, "omega holds numbers that are not finite"),
         ({"relation": MATRIX, "graph": GRAPH}, "relation and graph both say"),
         ({"graph": MATRIX}, r"graph has shape \(2, 4\), and there are 4 clients: give one row and one column for each"),
-        ({"graph": np.eye(4)}, "client 'graz' as its own neighbour: its weight must be 0"),
+        ({"graph": np.ones((4, 4))}, "client 'graz' as its own neighbour: its weight must be 0"),
         ({"graph": np.triu(np.ones((4, 4)), 1)}, "two weights for 'graz' and 'lyon': it must be the same both ways"),
         ({"graph": np.zeros((4, 4))}, "graph joins nobody"),
         ({"graph": [[0, float("inf")]]}, "graph holds numbers that are not finite"),
@@ -217,13 +234,38 @@ def test_a_graph_as_people_write_it() -> None:
     for graph in (GRAPH, {"oslo": {"lyon": 2}, "lyon": {"graz": 0.5, "oslo": 2.0}, "turku": []}, WEIGHTS):
         phase = recommend(federation(), none(), relation={"graph": graph}, seed=0).phases[0]
         assert phase.method == "relation_regularized"
-        assert build_algorithm(phase, "none", TOWNS).graph.tolist() == WEIGHTS  # type: ignore[attr-defined]
+        omega = build_algorithm(phase, "none", TOWNS).omega  # type: ignore[attr-defined]
+        assert omega.tolist() == [[0.5, -0.5, 0, 0], [-0.5, 2.5, -2, 0], [0, -2, 2, 0], [0, 0, 0, 0]]
     assert graph_of({"graz": ["oslo", "turku"], "lyon": "turku"}, TOWNS).tolist() == [
         [0, 0, 1, 1],
         [0, 0, 0, 1],
         [1, 0, 0, 0],
         [1, 1, 0, 0],
     ]
+
+
+def test_omega_as_people_write_it(tmp_path: Path) -> None:
+    (tmp_path / "omega.json").write_text(json.dumps({"omega": OMEGA}))
+    for relation in ({"omega": OMEGA}, {"omega": np.array(OMEGA)}, read_relation(tmp_path / "omega.json")):
+        wanted = recommend(federation(), none(), relation=relation, seed=0)
+        (phase,) = from_toml(to_toml(wanted), Experiment).phases
+        assert build_algorithm(phase, "none", TOWNS).omega.tolist() == OMEGA  # type: ignore[attr-defined]
+    assert options_for({"graz": "graph"}) == {"groups": {"graz": "graph"}}, "a client's group may be called anything"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", LEVELS, ids=["example", "client"])
+@pytest.mark.parametrize("pull", ["step", "round"])
+def test_a_contrast_of_clients_is_kept_small(level: PrivacyLevel, pull: str, tmp_path: Path) -> None:
+    """An Omega that is no Laplacian of neighbours: graz + lyon + oslo are to add up to nothing; turku is left alone."""
+    omega = np.outer([1, 1, 1, 0], [1, 1, 1, 0])
+    sums = []
+    for strength in (0.0, 10.0):
+        wanted = experiment(level, {"omega": omega, "pull": pull, "strength": strength}, 60)
+        found = weights_of(run(wanted, tmp_path / str(strength), data=federation()).path)
+        sums.append(abs(found["graz"] + found["lyon"] + found["oslo"]))
+        assert found["turku"] < -0.6
+    assert sums[1] < 0.4 * sums[0]
 
 
 @pytest.mark.slow

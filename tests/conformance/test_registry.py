@@ -131,7 +131,7 @@ def test_order_of_clients_does_not_matter_without_noise(name: str, level: str) -
     other_world = replace(w, clients=clients, terms=replace(w.terms, data=trees.row(w.terms.data, order)))
     if name == GRAPH:
         algorithm: Any = w.algorithm
-        other_world = replace(other_world, algorithm=replace(algorithm, graph=algorithm.graph[order][:, order]))
+        other_world = replace(other_world, algorithm=replace(algorithm, omega=algorithm.omega[order][:, order]))
     start = resident.start(w.plan, w.algorithm, jax.random.key(0))
     permuted = replace(start, personal=moved(name, start.personal, order), meters=trees.row(start.meters, order))
     plain, other = w.run(start), other_world.run(permuted)

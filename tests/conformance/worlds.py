@@ -15,6 +15,7 @@ import pytest
 from kinfolk import models, trees
 from kinfolk.accounting.calibrate import Population, terms_for
 from kinfolk.algorithms import REGISTRY
+from kinfolk.algorithms.relations import laplacian
 from kinfolk.data.federation import Federation, from_rows
 from kinfolk.data.people import by_person
 from kinfolk.engines.layout import lay_out
@@ -31,7 +32,7 @@ PAIRS = [(name, level) for name, entry in REGISTRY.items() for level in entry.le
 OTHER_PULL, GRAPH = "mean_regularized, the other pull", "relation_regularized, a graph"
 VARIANTS: dict[str, tuple[str, Callable[[int], dict[str, Any]]]] = {
     OTHER_PULL: ("mean_regularized", lambda clients: {"pull": "step", "rule": "increment"}),
-    GRAPH: ("relation_regularized", lambda clients: {"pull": "step", "graph": chain(clients)}),
+    GRAPH: ("relation_regularized", lambda clients: {"pull": "step", "omega": laplacian(chain(clients))}),
 }
 """Options under which a method's states or messages are others: by a name of their own, the method and, for a number of
 clients, the options."""

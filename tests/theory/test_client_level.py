@@ -67,6 +67,14 @@ def test_theorem_1_with_cohorts_has_no_constants(constants: tuple[float, float])
     assert found.delta_at_least() > 0.5 > found.delta
 
 
+def test_a_counterexample_with_many_rounds_is_found_at_once() -> None:
+    found = theory.counterexample(0.01, 1.0)
+    assert found.rounds > 5e7
+    assert found.delta_at_least() > found.delta
+    with pytest.raises(ValueError, match=r"no counterexample with fewer than 1e\+09 rounds"):
+        theory.counterexample(1e-6, 1.0)
+
+
 def test_the_lower_bound_is_one() -> None:
     """Never above what the accountant says, and seen in simulation."""
     cohorts = theory.Cohorts(rate=0.3, rounds=30, epsilon=2.0, delta=1e-5, noise_multiplier=0.8)

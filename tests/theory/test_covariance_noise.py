@@ -37,6 +37,18 @@ def test_theorem_1_is_wrong(epsilon: float) -> None:
     assert theory.published_delta(epsilon, printed_clip=2.0) == pytest.approx(theory.published_delta(epsilon))
 
 
+@pytest.mark.parametrize("clip", [0.7, 3.0])
+def test_the_scale_as_it_is_printed(clip: float) -> None:
+    """Noise of scale 2K where its definition has K^2: `2K / (2 epsilon)`, for a model of norm K."""
+    epsilon, generator = 0.5, np.random.default_rng(1)
+    normal = math.sqrt(2 * clip / (2 * epsilon)) * generator.normal(size=(20_000, 5, 4))
+    noise = normal.transpose(0, 2, 1) @ normal
+    noise[:, 0, 0] -= clip**2
+    impossible = (np.linalg.eigvalsh(noise)[:, 0] < 0).mean()
+    assert impossible == pytest.approx(theory.published_delta(epsilon, printed_clip=clip), abs=0.012)
+    assert abs(impossible - theory.published_delta(epsilon)) > 0.05
+
+
 def given_away(change: np.ndarray, epsilon: float, runs: int) -> float:
     """How often the published noise takes a value that it cannot have once `change` is part of what is released."""
     size, generator = len(change), np.random.default_rng(2)

@@ -101,10 +101,32 @@ def test_the_bounds_of_inexact_steps_hold(accelerated: bool, condition: float) -
         assert value <= theory.inexact(errors, accelerated=accelerated, condition=condition)
 
 
+@pytest.mark.parametrize("accelerated", [False, True])
+@pytest.mark.parametrize("condition", [0.01, 0.1, 0.5, 0.9])
+def test_theorem_5_chooses_a_negative_number_of_rounds(condition: float, accelerated: bool) -> None:
+    """Its logarithm's argument, straight from its two conditions for the best ratio and many rounds, is below 1."""
+    ratio, kept = theory.best_ratio(condition, accelerated=accelerated), theory.kept_per_round(condition, accelerated)
+    clients, features, spread = 50, 30, 1.7  # the logarithm of e + epsilon / (sqrt(2) delta) cancels
+    for above in range(1, features):
+        most = above**2 * math.log(features) / (4 * features * (features - above) ** 2 * clients)
+        spent = math.sqrt(2 * spread * sum((most * ratio**t) ** 2 for t in range(3000)))
+        start = (math.sqrt(kept) if accelerated else kept) / math.sqrt(ratio) - 1
+        argument = start**2 * math.sqrt(1 - ratio**2) * clients * spent
+        argument /= above * math.log(features) * math.sqrt(spread)
+        bound = theory.group_sparse_logarithm(features, above, ratio, condition, accelerated=accelerated)
+        assert argument == pytest.approx(bound, rel=1e-6)
+        for other in np.linspace(kept if accelerated else kept**2, 1, 20):
+            assert theory.group_sparse_logarithm(features, above, other, condition, accelerated=accelerated) < 1
+
+
 def test_group_sparse_theorems_are_empty() -> None:
     """What they ask of the budget leaves less than one round, and where few features are used needs millions."""
     for used in range(1, 30):
         assert theory.group_sparse_rounds(30, used)[0] < 1
+    assert theory.group_sparse_rounds(30, 29, rounds_constant=30.0)[0] == pytest.approx(41, abs=1), (
+        "not for all constants"
+    )
+    assert theory.group_sparse_rounds(30, 4, rounds_constant=30.0)[0] < 1
     assert theory.group_sparse_rounds(30, 4)[1] > 1e7
     assert theory.group_sparse_rounds(30, 30) == (math.inf, 0)
     d, k, clients = 30, 4, 10**6

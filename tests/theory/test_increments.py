@@ -133,7 +133,11 @@ def test_the_printed_bounds_hold_for_models_that_were_never_trained() -> None:
     shared = generator.normal(scale=3.0, size=(21, 1, DIMENSIONS))
     values, slopes = objective(walk, shared, strength), (slope(walk, shared, strength) ** 2).sum(axis=-1)
     largest = values.max(axis=-1)
-    assert slopes[:20].mean() <= any_gradients(2.0, strength, float(values[0].mean()), list(largest[1:]))
+    anything = any_gradients(2.0, strength, float(values[0].mean()), list(largest[1:]))
+    first = Printed(strength=strength, smoothness=2.0)
+    assert first.empty
+    printed_bound = first.mean_squared_gradient(float(values[0].mean()), list(largest[1:]), factor=2.0)
+    assert slopes[:20].mean() <= anything <= printed_bound
     printed = Printed(strength=strength, smoothness=10.0, convexity=0.5)
     assert printed.allowed(2.3)
     for rounds in range(1, 21):
@@ -143,6 +147,33 @@ def test_the_printed_bounds_hold_for_models_that_were_never_trained() -> None:
         assert values[rounds].sum() <= CLIENTS * largest.max() <= claim
         journal = printed.journal_gap_after(float(values[0].mean()), rounds, steps=rounds, largest=float(largest.max()))
         assert values[rounds].mean() <= largest.max() <= journal
+
+
+def test_theorem_3_says_something_only_where_its_step_is_too_large() -> None:
+    """Models that were not trained: the bound is passed where the pull is strong, and there its step does not work."""
+    strong = Printed(strength=1.0, smoothness=0.001)
+    assert not strong.empty
+    far, together = 10.0, 0.5 * 1.0 * 10.0**2  # two models at +-10, without any loss; afterwards they agree
+    assert (1.0 * far) ** 2 > 100 * strong.mean_squared_gradient(together, [0.0], factor=2.0)
+    grid = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0]
+    several = [
+        Printed(s, 1.0, rate=p) for s in grid for p in (0.05, 0.2, 0.5, 0.8, 1.0) if s != p * p / (1 - p * p + 1e-9)
+    ]
+    works = [printed.empty for printed in several if printed.stable(printed.first_step())]
+    assert len(works) >= 5
+    assert all(works)
+    assert not all(printed.empty for printed in several)
+    for printed in several:  # both sides of the limit, by the gap's coefficients
+        start = printed.mean_squared_gradient(1.0, [0.0], factor=2.0)
+        assert printed.empty is (start >= any_gradients(1.0, printed.strength, 1.0, [0.0]))
+
+
+def test_theorem_3_is_equation_8() -> None:
+    printed = Printed(1.5, 2.0, rate=0.5, dimensions=4, noise=0.3)
+    lam, smooth, p, d, sigma = 1.5, 2.0, 0.5, 4, 0.3
+    by_hand = 4 * (smooth + lam - lam / p**2) * 7.0 / 2 + 3 * (smooth + lam + lam / p**2) * (1.0 + 2.0) / 2
+    by_hand += 3 * (smooth * d * lam + d * lam**2 + d * lam**2 / p**2) * sigma**2
+    assert printed.mean_squared_gradient(7.0, [1.0, 2.0], factor=3.0) == pytest.approx(by_hand)
 
 
 def written_out(printed: Printed, gap: float, rounds: int, *, constant: float, clients: int, largest: float) -> float:
@@ -236,3 +267,5 @@ def test_increments_of_cohorts(strength: float, settled: bool) -> None:
 def test_refusals() -> None:
     with pytest.raises(ValueError, match="convexity=0"):
         replace(BOUND, convexity=0.0).gap_after(1.0, 3)
+    with pytest.raises(ValueError, match=r"rounds=1 counts local steps, of whole rounds: .* a multiple of steps=5"):
+        Printed.journal_gap_after(0.0, 1, steps=5, largest=1.0)

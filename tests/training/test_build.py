@@ -25,7 +25,7 @@ def test_a_model_of_another_outcome_is_refused() -> None:
 @pytest.mark.parametrize(
     ("phase", "message"),
     [
-        (Phase("relation_regularized", 1, {"cluster": 1}), "no option 'cluster'; it has .*relation, graph.*, groups"),
+        (Phase("relation_regularized", 1, {"cluster": 1}), "no option 'cluster'; it has .*relation, omega.*, groups"),
         (
             Phase("mean_regularized", 1, {"strength": "auto", "groups": {}}),
             "^mean_regularized has no option 'groups': relation_regularized has it",

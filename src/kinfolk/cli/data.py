@@ -34,9 +34,10 @@ COLUMN = "column:"
 
 
 def read_relation(path: Path, tables: Sequence[Path] = (), client: str | None = None) -> Any:
-    """Who is related to whom. From a JSON file: each client's group, a matrix (groups x clients), or `{"graph": ...}`.
-    From a CSV file: lines `client,group`, or, of a graph, `client,neighbour` or `client,neighbour,weight`, under a line
-    of these names. From a column of the tables, in which `client` says whose row it is: each client's group."""
+    """Who is related to whom. From a JSON file: each client's group, a matrix (groups x clients), `{"graph": ...}` or
+    `{"omega": ...}`. From a CSV file: lines `client,group`, or, of a graph, `client,neighbour` or
+    `client,neighbour,weight`, under a line of these names. From a column of the tables, in which `client` says whose
+    row it is: each client's group."""
     if str(path).startswith(COLUMN):
         if not tables:
             raise ConfigError(f"relation={path} names a column, and no table was given: give a file, or tables")

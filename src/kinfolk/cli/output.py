@@ -66,8 +66,9 @@ RelationFile = Annotated[
     Path | None,
     typer.Option(
         "--relation",
-        help="Who is related to whom, if that is public: JSON (client to group, or a matrix), CSV (client,group), a "
-        "graph as CSV (client,neighbour,weight), or column:NAME, a column of the tables that names groups.",
+        help="Who is related to whom, if that is public: JSON (client to group, a matrix, or a graph or omega under "
+        "that name), CSV (client,group), a graph as CSV (client,neighbour,weight), or column:NAME, a column of the "
+        "tables that names groups.",
     ),
 ]
 PullOption = Annotated[

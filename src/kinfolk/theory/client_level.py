@@ -89,6 +89,10 @@ def largest_epsilon(delta: float) -> float:
     return root(lambda epsilon: gaussian_delta(epsilon / half, epsilon) - delta, half, 40 * half * (1 + half))
 
 
+MOST_ROUNDS = 10**9
+"""In which a counterexample is looked for."""
+
+
 @dataclass(frozen=True)
 class Cohorts:
     """Rounds in which a part of the clients is drawn, and what theorem 1 promises for them."""
@@ -115,11 +119,12 @@ class Cohorts:
         """What delta must be at least for this epsilon, whatever the account says, under zero-out with hidden coins.
 
         From one test: in how many rounds is what is published, along the client's update, above half the clip? The
-        count is binomial with the client and without it, so both chances are exact, and every threshold is tried.
+        count is binomial with the client and without it, so both chances are exact, for every threshold; those tried
+        are near the two means.
         """
         wrong = float(special.ndtr(-0.5 / self.noise_multiplier))
         seen = self.rate * (1 - wrong) + (1 - self.rate) * wrong
-        thresholds = np.arange(self.rounds + 1)
+        thresholds = np.unique(np.concatenate([_near_mean(self.rounds, chance) for chance in (wrong, seen)]))
         with_client = stats.binom.sf(thresholds - 1, self.rounds, seen)
         log_without = stats.binom.logsf(thresholds - 1, self.rounds, wrong)
         return float(np.max(with_client - np.exp(np.minimum(self.epsilon + log_without, 700.0))))
@@ -159,11 +164,20 @@ def counterexample(first: float, second: float, *, rate: float = 0.1, delta: flo
     require(POSITIVE, first=first, second=second)
     require(RATE, rate=rate)
     rounds = 16
-    while rounds < 10**8:
+    while rounds < MOST_ROUNDS:
         epsilon = first * rate**2 * rounds / 2
         noise = noise_with_cohorts(epsilon, delta, rate=rate, rounds=rounds, second=second)
         found = Cohorts(rate, rounds, epsilon, delta, noise)
         if found.noise_multiplier < 1 and found.delta_at_least() > delta:
             return found
         rounds *= 2
-    raise ValueError(f"first={first}, second={second}: no counterexample with fewer than 10^8 rounds")
+    raise ValueError(
+        f"first={first}, second={second}: no counterexample with fewer than {MOST_ROUNDS:.0e} rounds; where the noise "
+        "multiplier comes below 1 later, there is one"
+    )
+
+
+def _near_mean(rounds: int, chance: float) -> np.ndarray:
+    """Counts of what has this chance in each round, within twelve standard deviations; at most 2001 of them."""
+    mean, away = rounds * chance, 12 * math.sqrt(rounds * chance * (1 - chance)) + 1
+    return np.rint(np.linspace(max(0.0, mean - away), min(rounds, mean + away), 2001))

@@ -11,9 +11,10 @@ relative to the start, called `error`, the result is `(error / factor)^exponent`
 * **Theorems 2 and 4** (low-rank) hold as rates in m, epsilon and d for the noise as printed. With the scale that the
   paper's own definition needs, K^2 for 2K, `error` has one more factor K. Threshold `s / L = c K sqrt(m)` leaves at
   most 1/c^2 directions (all singular values together have K^2 m): k is a small number or 0.
-* **Theorems 3 and 5** (group-sparse) are empty where anything is sparse: what they ask of the budget leaves less than
-  one round, and few features need millions (`group_sparse_rounds`); the threshold `c K d sqrt(m)` is above every row
-  unless c <= 1/d.
+* **Theorems 3 and 5** (group-sparse) are empty where few features are used: what theorem 3 asks of the budget leaves
+  less than one round (with constants of 1 wherever anything is sparse), while its assumption needs millions
+  (`group_sparse_rounds`); theorem 5's number of rounds is negative, whatever the constant
+  (`group_sparse_logarithm`); the threshold `c K d sqrt(m)` is above every row unless c <= 1/d.
 * With Gaussian noise, which is private, the same argument gives sqrt(d) for d log d (`low_rank_error`).
 """
 
@@ -171,8 +172,8 @@ def group_sparse_rounds(
 
     It asks for `epsilon_t <= k^2 log(d) / (4 K d (d - k)^2 m)` in every round; T equal rounds then have at most
     `epsilon = sqrt(2 T log) epsilon_t`, with the same log as everywhere in the theorem. Its T is the fixed point
-    `c^(5/4) sqrt(k / (2 sqrt(2) d (d - k)^2))`, below 1. Assumption 1, `m epsilon > C log(d) sqrt(log) / K`, needs
-    `T > 8 C^2 d^2 (d - k)^4 / k^4`.
+    `c^(5/4) sqrt(k / (2 sqrt(2) d (d - k)^2))`, below 1 for a c of 1 and k < d. Assumption 1,
+    `m epsilon > C log(d) sqrt(log) / K`, needs `T > 8 C^2 d^2 (d - k)^4 / k^4`.
 
     `features`: d. `above`: k. `constant`: C, "sufficiently large". `rounds_constant`: c, of the Theta in T.
     """
@@ -184,6 +185,24 @@ def group_sparse_rounds(
         return math.inf, 0.0
     chosen = rounds_constant**1.25 * math.sqrt(above / (2 * math.sqrt(2) * features * left**2))
     return chosen, 8 * constant**2 * features**2 * left**4 / above**4
+
+
+def group_sparse_logarithm(features: int, above: int, ratio: float, condition: float, *, accelerated: bool) -> float:
+    """At most this is what theorem 5 takes the logarithm of, to choose how many rounds: below 1, so fewer than none.
+
+    Below 1 for every ratio from kept^2 (kept, if accelerated) to 1, the best one included. The theorem asks for
+    the same `epsilon_t` as theorem 3. With shares that grow like ratio^-t all rounds together then have at most
+    `sqrt(2 log / |1 - ratio^2|) max(1, ratio)` of the largest one, and the rest cancels but for
+    `(kept / sqrt(ratio) - 1)^2 sqrt(2) max(1, ratio) k / (4 d (d - k)^2)`.
+
+    `features`: d. `above`: k, below d. `ratio`, `condition`, `accelerated`: as in `ratio_factor`.
+    """
+    require(COUNT, features=features)
+    require(_up_to(features - 1), above=above)
+    require(POSITIVE, ratio=ratio)
+    kept = kept_per_round(condition, accelerated)
+    start = ((math.sqrt(kept) if accelerated else kept) / math.sqrt(ratio) - 1) ** 2
+    return start * math.sqrt(2) * max(1.0, ratio) * above / (4 * features * (features - above) ** 2)
 
 
 def _up_to(features: int) -> Limit:

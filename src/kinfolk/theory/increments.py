@@ -8,9 +8,10 @@ the increments and noise of standard deviation sigma on each coordinate.
 What is wrong as printed:
 
 * **The bounds hold for anything.** They end in a term B, the largest of all the clients' objectives in any round. Where
-  losses are not negative, smoothness alone gives as much for every sequence of models, trained or not
-  (`any_gradients`); and `gap <= m B` is in theorem 5's right-hand side already, with and without noise
-  (`Printed.gap_after`).
+  losses are not negative, smoothness alone gives as much as theorem 3 for every sequence of models, trained or not
+  (`any_gradients`), if `s / p^2 <= (L + s) / 2`, which is so wherever the theorem's own step is not too large
+  (`Printed.empty`); as much as the journal's theorem 6 always, for one local step. And `gap <= m B` is in theorem 5's
+  right-hand side already, with and without noise (`Printed.gap_after`).
 * **The noise's part** of theorem 5 does not grow with the rounds, while noise that is never taken back adds up: only
   through B, which grows with it, is the bound above what a run shows. Its proof drops the move of the shared model,
   h(t) of equation 94, on the way to 99.
@@ -94,7 +95,7 @@ class Increments:
 
 @dataclass(frozen=True)
 class Printed:
-    """What theorem 5 and corollary 6 say, word for word, and theorem 3's step (its bound has constants in O only)."""
+    """What theorems 3 and 5 and corollaries 4 and 6 say, word for word, and the journal's step sizes."""
 
     strength: float
     """The papers' lambda."""
@@ -120,6 +121,26 @@ class Printed:
         """Theorem 3's step size, `1 / (p L + (p - 1/p) s)`; with `journal`, theorem 6's, which has + 1/p."""
         other = 1 / self.rate if journal else -1 / self.rate
         return self._over(1.0, self.rate * self.smoothness + (self.rate + other) * self.strength)
+
+    def mean_squared_gradient(self, gap: float, largest: Sequence[float], *, factor: float) -> float:
+        """Theorem 3 (equation 8): `4 (L + s - s/p^2) gap / T + O (L + s + s/p^2) mean(B_1 ... B_T)`, and noise's part.
+
+        That is `O (L d s + d s^2 + d s^2 / p^2) sigma^2`; without it this is corollary 4.
+
+        `gap`: mean objective at the start above its least. `largest`: B_1, B_2, ..., B_T. `factor`: for O.
+        """
+        require(NOT_NEGATIVE, gap=gap)
+        require_each(NOT_NEGATIVE, largest=largest)
+        require(POSITIVE, factor=factor)
+        rounds, apart = len(largest), self.strength / self.rate**2
+        noise = self.strength * self.dimensions * self.noise**2 * (self.smoothness + self.strength + apart)
+        start = 4 * (self.smoothness + self.strength - apart) * gap / rounds
+        return start + factor * ((self.smoothness + self.strength + apart) * math.fsum(largest) / rounds + noise)
+
+    @property
+    def empty(self) -> bool:
+        """Whether theorem 3, with 2 or more for its O, is true of any models: where `s / p^2 <= (L + s) / 2`."""
+        return 2 * self.strength <= self.rate**2 * (self.smoothness + self.strength)
 
     def second_step(self, constant: float, journal: bool = False) -> float:
         """Theorem 5's, `c / ((L - 2) / p + s p)`, c its `constant`; with `journal`, theorem 7's.
@@ -169,14 +190,20 @@ class Printed:
 
     @staticmethod
     def journal_gap_after(gap: float, rounds: int, *, steps: int, largest: float) -> float:
-        """The journal's corollary 8: `2^-T (gap - B) + B / (1 - 2^-E)`, on the mean over clients. Never below B either.
+        """The journal's corollary 8: `2^-T (gap - B) + B / (1 - 2^-E)`, on the mean over clients.
 
-        `gap`: the mean over clients at the start. `rounds`: T, all local steps counted. `steps`: E, of one round.
-        `largest`: B.
+        Never below B either, from the first communication on.
+
+        `gap`: the mean over clients at the start. `rounds`: T, all local steps counted, so whole rounds. `steps`: E, of
+        one round. `largest`: B.
         """
         require(NOT_NEGATIVE, gap=gap, largest=largest)
         require(COUNT_OR_NONE, rounds=rounds)
         require(COUNT, steps=steps)
+        if rounds % steps:
+            raise ValueError(
+                f"rounds={rounds} counts local steps, of whole rounds: it must be a multiple of steps={steps}"
+            )
         return 2.0**-rounds * (gap - largest) + largest / (1 - 2.0**-steps)
 
     def _over(self, above: float, below: float) -> float:
@@ -195,9 +222,9 @@ class Printed:
 def any_gradients(smoothness: float, strength: float, gap: float, largest: Sequence[float]) -> float:
     """Bound on the mean over clients and rounds of `|gradient|^2` of any sequence of models whatever.
 
-    A function that is (L + s)-smooth and never negative has `|gradient|^2 <= 2 (L + s) value`. So theorem 3's
-    right-hand side, whose second term is the mean of B_1, ..., B_T times L + s and a constant, holds without any
-    training.
+    A function that is (L + s)-smooth has `|gradient|^2 <= 2 (L + s) (value - least)`, and losses are not negative. So
+    theorem 3's right-hand side, whose second term is the mean of B_1, ..., B_T times L + s and a constant, holds
+    without any training where its first is not smaller than this bound's (`Printed.empty`).
 
     `smoothness`: L. `strength`: s. `gap`: mean objective at the start above its least. `largest`: B_1, B_2, ..., B_T.
     """

@@ -12,7 +12,7 @@ import numpy as np
 from kinfolk import models
 from kinfolk.algorithms import REGISTRY
 from kinfolk.algorithms.registry import resolve
-from kinfolk.algorithms.relations import GRAPH, GROUPS, RELATION, with_relation
+from kinfolk.algorithms.relations import RELATED, RELATION, with_relation
 from kinfolk.outcomes import OUTCOMES
 from kinfolk.personalize import registry
 from kinfolk.toml import ConfigError
@@ -22,8 +22,7 @@ from kinfolk.types import Afterwards, Algorithm, Model, Tree
 LINEAR = {about.model: outcome for outcome, about in OUTCOMES.items()}
 """The linear model of every outcome, by name; each also for sparse rows (`data/sparse.py`)."""
 SPARSE = "sparse_"
-RELATED = (RELATION, GROUPS, GRAPH)
-"""Options that say who is related to whom."""
+"""Before the name of an outcome's linear model: the one for sparse rows."""
 OWN = "own"
 """The name of a model that was given as an object."""
 OF_ANY_OUTCOME = ("linear", "mlp")

@@ -53,8 +53,8 @@ class Given:
     hidden: tuple[int, ...] = ()
     """Widths of the hidden layers of a network; none: a linear model."""
     relation: Any = None
-    """Who is related to whom: a mapping from clients to groups, a matrix (groups x clients), or `{"graph": ...}`, each
-    client's neighbours or a matrix (clients x clients)."""
+    """Who is related to whom: a mapping from clients to groups, a matrix (groups x clients), `{"graph": ...}`, each
+    client's neighbours or a matrix of weights (clients x clients), or `{"omega": ...}`, the papers' matrix."""
     pull: str | None = None
     """In every local `step`, or once a `round`."""
 
@@ -110,8 +110,8 @@ def recommend(
     `federation`: features between -1 and 1; only its public numbers are used. `privacy`: the level, by default
     example level with epsilon 3. `seed`, `seeds`: of a simulation; no seed makes a release. What else is given comes
     first: `method`, `rounds`, `step_size`, `batch_size` (0: full batches), `strength` (a number or "auto"), `hidden`
-    (widths of a network's hidden layers), `relation` (a mapping from clients to groups, a matrix, or `{"graph": ...}`)
-    and `pull` (in every local "step", or once a "round").
+    (widths of a network's hidden layers), `relation` (a mapping from clients to groups, a matrix, `{"graph": ...}`
+    or `{"omega": ...}`) and `pull` (in every local "step", or once a "round").
 
     Run it with `run(experiment, data=federation)`.
     """
