@@ -317,7 +317,7 @@ class Study:
 
         def needed(method: str, budget: str) -> bool:
             parts: list[dict[str, Any]] = [{"part": "tune", "start": method}] * (method in TUNED)
-            parts += [{"part": "select"}] * (method == "global")
+            parts += [{"part": "select"}] * (method == "global" and self.select in self.parts)
             seeds = range(self.setting.seeds)
             later = all(self.known(**part, epsilon=budget, seed=seed) for part in parts for seed in seeds)
             return not (later and self.known(part="figure", method=method, epsilon=budget))

@@ -4,9 +4,11 @@
 
 Mean regularisation on synthetic schools, School, HAR, rotated MNIST (8 silos) and FEMNIST (60 writers), all small, at
 epsilon 1, 4 and without noise, but for the first with several passes over a client's data in a round: in rounds of one
-local step the two differ in the last pull alone. Settings were fixed before; both pulls get the same noise and the same
-grid of strengths, and the best of each is picked on test data: a reference, not something to deploy. What is measured
-goes into results/pull.json. KINFOLK_DATA names the data's directory.
+local step the two differ in the last pull alone. The other methods that pull, with their defaults, on School and HAR:
+Ditto, Mocha, IFCA, a graph in which all are neighbours (with one group it is mean regularisation), joint. Settings
+were fixed before; both pulls get the same noise and the same grid of strengths, and the best of each is picked on test
+data: a reference, not something to deploy. What is measured goes into results/pull.json. KINFOLK_DATA names the data's
+directory.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import argparse
 import json
 import math
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +62,8 @@ class Case:
     cohort: float | None = None
     seeds: int = 2
     strengths: tuple[float, ...] = WIDE
+    method: str = "mean_regularized"
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def federation(self, seed: int) -> Federation:
         """The data of one repetition."""
@@ -79,12 +84,36 @@ class Case:
         return replace(client_level(epsilon, 1e-3, clip=self.clip), cohort=self.cohort)
 
 
-CASES = {
+def all_neighbours(clients: int) -> dict[str, Any]:
+    """Options of a graph in which everybody is joined to everybody, with the same weight."""
+    return {"graph": (np.ones((clients, clients)) - np.eye(clients)).tolist()}
+
+
+MAIN = {
     "synthetic-1": Case("synthetic", "example", 60, 1, 0.1, 32, seeds=3, strengths=WIDEST),
     "school-5": Case("School", "example", 20, 5, 0.03, 32),
     "har-5": Case("HAR", "client", 20, 5, 0.1, 32, SOFTMAX, clip=0.5),
     "mnist-4": Case("MNIST", "example", 5, 4, 0.1, 50, CNN, seeds=1, strengths=FEW),
     "femnist-5": Case("FEMNIST", "client", 30, 5, 0.1, 10, CNN, clip=0.5, cohort=30.0, seeds=1, strengths=FEW),
+}
+"""Mean regularisation."""
+OTHERS = {
+    "school-5": {"ditto": {}, "mocha": {}, "ifca": {}, "relation_regularized": all_neighbours(139)},
+    "har-5": {"ditto": {}, "ifca": {}, "joint": {}, "relation_regularized": all_neighbours(30)},
+}
+"""Other methods that pull, and their options."""
+
+
+def of_method(case: Case, method: str, options: Mapping[str, Any]) -> Case:
+    """The same data and training by another method."""
+    finite = tuple(strength for strength in case.strengths if strength < math.inf)
+    return replace(case, method=method, options=options, strengths=finite if method == "mocha" else case.strengths)
+
+
+CASES = MAIN | {
+    f"{name}-{method}": of_method(MAIN[name], method, options)
+    for name, methods in OTHERS.items()
+    for method, options in methods.items()
 }
 
 
@@ -111,7 +140,7 @@ def measured(case: Case, before: dict[str, Any]) -> dict[str, Any]:
         left = [strength for strength in case.strengths if f"{strength:g}" not in own[PULLS[0]]]
         if not left:
             continue
-        phase = Phase("mean_regularized", case.rounds, {"step_size": case.step_size})
+        phase = Phase(case.method, case.rounds, {"step_size": case.step_size, **case.options})
         experiment = Experiment(
             seed=0,
             seeds=case.seeds,
@@ -136,6 +165,8 @@ def measured(case: Case, before: dict[str, Any]) -> dict[str, Any]:
     return found | ({"seconds": before.get("seconds", 0) + spent} if known else {})
 
 
+USUAL = "1"
+"""The default strength of most methods that pull."""
 ENDS = {"0": "0, alone", "inf": "infinite"}
 """Of a grid: training alone, and averaging."""
 PAGE = """# Pulled in every step, or once a round
@@ -147,6 +178,11 @@ strengths, from 0 (training alone, alike for both) to infinity (averaging; with 
 round makes of the common model); the error of the mean client (squared error; share of wrong labels for HAR, MNIST and
 FEMNIST) at the best strength of each, in hindsight, and that strength. The better one is bold where they differ by
 more than a hundredth.
+"""
+OTHERS_SAID = """## The other methods that pull
+
+With their defaults. `relation_regularized` has a graph in which all are neighbours; with one group it is mean
+regularisation.
 """
 END = """
 {verdict}
@@ -173,11 +209,12 @@ def compared(ratios: list[float]) -> str:
     )
 
 
-def page(results: dict[str, Any], verdict: str) -> str:
-    """The tables, from what was measured."""
-    head = "| data | level | rounds x passes (local steps) | epsilon | step | round | ratio |\n" + "|---" * 7 + "|"
-    rows, ratios, between = [], [], []
-    for name, case in CASES.items():
+def table(cases: dict[str, Case], results: dict[str, Any], *, methods: bool) -> str:
+    """What was measured of these cases, and how often each pull is better; `methods`: with their names."""
+    heads = ["method"] * methods + ["data", "level", "rounds x passes (local steps)", "epsilon", *PULLS, "ratio"]
+    heads += [f"ratio at strength {USUAL}"]
+    rows, ratios, between, usual = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"], [], [], []
+    for name, case in cases.items():
         if name not in results:
             continue
         low, middle, high = results[name]["local steps"]
@@ -187,18 +224,28 @@ def page(results: dict[str, Any], verdict: str) -> str:
             ratio = found["step"][1] / found["round"][1]
             ratios.append(ratio)
             between.append(inside["step"][1] / inside["round"][1])
+            usual.append(own["step"][USUAL] / own["round"][USUAL])
             words = {pull: f"{value:.4f} ({ENDS.get(at, at)})" for pull, (at, value) in found.items()}
             if abs(ratio - 1) > 0.01:
                 winner = "step" if ratio < 1 else "round"
                 words[winner] = f"**{words[winner]}**"
-            cells = (case.what, case.level, steps, epsilon, words["step"], words["round"], f"{ratio:.3f}")
+            head = [f"`{case.method}`"] * methods + [case.what, case.level, steps, epsilon]
+            cells = (*head, *words.values(), f"{ratio:.3f}", f"{usual[-1]:.3f}")
             rows.append(f"| {' | '.join(cells)} |")
     summary = f"\nWith both ends in the grid, {compared(ratios)}. Between the ends, {compared(between)}.\n"
+    return "\n".join([*rows, f"{summary}At strength {USUAL}, which nobody chose, {compared(usual)}.\n"])
+
+
+def page(results: dict[str, Any], verdict: str) -> str:
+    """The tables, from what was measured."""
+    others = {name: case for name, case in CASES.items() if name not in MAIN}
     seconds = ", ".join(f"{name} {part['seconds']}" for name, part in results.items() if "seconds" in part)
     wanted = [(name, f"{epsilon:g}" if epsilon else "none") for name in CASES for epsilon in EPSILONS]
     missing = [f"{name} ({e})" for name, e in wanted if e not in results.get(name, {"error": {}})["error"]]
-    summary += f"\nNot measured yet: {', '.join(missing)}.\n" if missing else ""
-    return "\n".join([PAGE, head, *rows, summary]) + END.format(verdict=verdict.strip(), seconds=seconds)
+    left = f"\nNot measured yet: {', '.join(missing)}.\n" if missing else ""
+    return "\n".join(
+        [PAGE, table(MAIN, results, methods=False), OTHERS_SAID, table(others, results, methods=True) + left]
+    ) + END.format(verdict=verdict.strip(), seconds=seconds)
 
 
 def main() -> None:
