@@ -35,6 +35,8 @@ def test_theorem_1_without_sampling(delta: float) -> None:
         noise = theory.noise_on_mean(share * log, delta, clip=0.7, rounds=rounds, clients=clients)
         shift = 2 * 0.7 * math.sqrt(rounds) / (clients * noise)
         assert theory.gaussian_delta(shift, share * log) < delta
+    by_hand = 4 * 0.7 * math.sqrt(rounds * log) / (0.3 * log * clients)
+    assert theory.noise_on_mean(0.3 * log, delta, clip=0.7, rounds=rounds, clients=clients) == pytest.approx(by_hand)
     last = theory.largest_epsilon(delta)
     assert 2.5 * log < last < 4.1 * log
     assert theory.gaussian_delta(1.01 * last / (2 * math.sqrt(log)), 1.01 * last) > delta
@@ -97,6 +99,33 @@ def test_fixed_cohorts_give_participation_away() -> None:
         assert true > 7 * delta
     everybody = theory.Cohorts(1.0, rounds, promised, delta, noise)
     assert everybody.known_cohort_delta() == pytest.approx(theory.gaussian_delta(math.sqrt(rounds) / noise, promised))
+
+
+CONSTANTS = [(1.0, 1.0), (0.1, 3.0), (0.01, 10.0), (50.0, 0.02), (1.0, 100.0), (300.0, 3.0)]
+
+
+@pytest.mark.parametrize(("first", "second"), CONSTANTS)
+@pytest.mark.parametrize("delta", [1e-2, 1e-5])
+def test_theorem_2_has_no_constants_with_known_cohorts(first: float, second: float, delta: float) -> None:
+    """Also where the noise multiplier is at least 1, which is what theorem 1 lacks."""
+    found = theory.joint_counterexample(first, second, delta=delta)
+    assert 0 < found.epsilon < first * found.rate**2 * found.rounds
+    again = theory.noise_with_cohorts(found.epsilon, delta, rate=found.rate, rounds=found.rounds, second=second)
+    assert found.noise_multiplier == again >= 1
+    shift = found.epsilon / (second * math.sqrt(found.rate * math.log(1 / delta)))
+    assert math.sqrt(found.rate * found.rounds) / found.noise_multiplier == pytest.approx(shift)
+    assert shift > 2.9
+    assert found.known_cohort_delta_at_least() > 0.3
+
+
+def test_half_the_delta_at_the_mean_number_of_rounds_is_less_than_the_exact_one() -> None:
+    for rate, rounds, noise in ((0.1, 40, 2.0), (0.01, 300, 1.0), (0.5, 7, 0.7), (0.003, 900, 1.5)):
+        known = theory.Cohorts(rate, rounds, 1.0, 1e-5, noise)
+        assert 0.3 * known.known_cohort_delta() < known.known_cohort_delta_at_least() < known.known_cohort_delta()
+    broken = theory.joint_counterexample(1.0, 1.0)
+    assert (broken.rounds, broken.epsilon) == (21632, 1.0)
+    assert broken.noise_multiplier == pytest.approx(4.80, abs=0.01)
+    assert broken.known_cohort_delta() == pytest.approx(0.78, abs=0.01)
 
 
 def personal_of(state: State) -> np.ndarray:

@@ -110,6 +110,21 @@ def test_composition() -> None:
     assert np.maximum(0, 1 - np.exp(bound - loss)).mean() <= 1e-3
 
 
+def test_composition_symbol_for_symbol() -> None:
+    """Each of the three of equation 7 where it is the least; with delta 0 there is only the sum."""
+    for epsilons, delta, which in (([0.3, 0.2], 1e-5, 0), ([0.1] * 90, 0.2, 1), ([0.1] * 90, 1e-5, 2)):
+        drift = sum((math.exp(e) - 1) * e / (math.exp(e) + 1) for e in epsilons)
+        squares = sum(e**2 for e in epsilons)
+        three = [
+            sum(epsilons),
+            drift + math.sqrt(2 * squares * math.log(1 / delta)),
+            drift + math.sqrt(2 * squares * math.log(math.e + math.sqrt(squares) / delta)),
+        ]
+        assert three.index(min(three)) == which
+        assert theory.published_epsilon(epsilons, delta) == pytest.approx(three[which])
+        assert theory.published_epsilon(epsilons, 0.0) == pytest.approx(sum(epsilons))
+
+
 @pytest.mark.parametrize("size", [1, 5, 30])
 def test_proposition_3(size: int) -> None:
     epsilon, shift = 0.2, 0.1

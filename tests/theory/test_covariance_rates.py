@@ -71,6 +71,85 @@ def test_theorem_6(condition: float) -> None:
     assert theory.best_ratio(condition, accelerated=True) == pytest.approx(fast, abs=1e-5)
 
 
+OUT = np.exp(np.linspace(-8, 5, 500))
+"""How far outside of the middle range a budget may lie: from very near to very far."""
+
+
+@pytest.mark.parametrize("pure", [False, True])
+@pytest.mark.parametrize("accelerated", [False, True])
+def test_theorem_6_needs_a_small_error_for_convex_losses(accelerated: bool, pure: bool) -> None:
+    """The bound itself over all powers: smallest at the stated one up to the limit, and below the middle above it."""
+    how = {"accelerated": accelerated, "pure": pure}
+    low, high = (-1 if pure else -0.5), (4 if accelerated else 2)
+    best, limit = theory.best_power(**how), theory.best_power_up_to(**how)
+    inside, outside = np.linspace(low + 1e-3, high - 1e-3, 200), np.concatenate([low - OUT, high + OUT])
+    powers = np.concatenate([[best], inside, outside])
+    factors = np.array([theory.power_factor(float(power), **how) for power in powers])
+    exponents = np.array([theory.power_exponent(float(power), **how) for power in powers])
+    for error, is_best in ((0.98 * limit, True), (1e-6 * limit, True), (1.02 * limit, False), (0.5, False)):
+        bounds = (error / factors) ** exponents
+        assert bool(bounds.min() >= bounds[0] * (1 - 1e-9)) is is_best
+        assert is_best or powers[bounds.argmin()] < low
+
+
+@pytest.mark.parametrize("accelerated", [False, True])
+@pytest.mark.parametrize("condition", [0.001, 0.01, 0.1, 0.5])
+def test_theorem_6_needs_a_small_error_for_strongly_convex_losses(condition: float, accelerated: bool) -> None:
+    kept = theory.kept_per_round(condition, accelerated)
+    edge, limit = kept if accelerated else kept**2, theory.best_ratio_up_to(condition, accelerated=accelerated)
+    inside = np.linspace(edge, 1, 202)[1:-1]
+    outside = np.concatenate([edge ** (1 + OUT), edge**-OUT])
+    ratios = np.array([theory.best_ratio(condition, accelerated=accelerated), *inside, *outside[np.isfinite(outside)]])
+    factors = np.array([theory.ratio_factor(float(ratio), condition, accelerated=accelerated) for ratio in ratios])
+    exponents = np.array([theory.ratio_exponent(float(ratio), condition, accelerated=accelerated) for ratio in ratios])
+    for error, is_best in ((0.98 * limit, True), (1e-6 * limit, True), (1.02 * limit, False), (0.1, False)):
+        bounds = (error / factors) ** exponents
+        assert bool(bounds.min() >= bounds[0] * (1 - 1e-9)) is is_best
+        assert is_best or ratios[bounds.argmin()] > 1
+
+
+def test_the_limits_of_theorem_6() -> None:
+    """As numbers, and at the paper's own first experiment theorem 6's `error` is far above them."""
+    found = [theory.best_power_up_to(accelerated=accelerated) for accelerated in (False, True)]
+    found += [theory.best_ratio_up_to(0.1, accelerated=accelerated) for accelerated in (False, True)]
+    assert found == pytest.approx([0.0173, 0.0752, 3.20e-5, 1.28e-4], rel=0.005)
+    assert (0.1 / theory.power_factor(-1.49, accelerated=False)) ** theory.power_exponent(
+        -1.49, accelerated=False
+    ) == pytest.approx(0.341, abs=5e-4)
+    assert theory.low_rank_error(30, 320, 0.1) > 1
+
+
+def test_what_theorems_2_and_4_assume() -> None:
+    """Assumption 1 and the largest budget of a round, written out; 320 clients are too few at every epsilon shown."""
+    delta = 1 / (320 * math.log(320))
+    for epsilon, needed in ((0.1, 5301611), (1.0, 95536.5), (10.0, 3068.9)):
+        by_hand = 7.0 * 30**2 * math.log(30) ** 2 * (math.log(math.e + epsilon / (math.sqrt(2) * delta)) + 2 * epsilon)
+        assert theory.low_rank_tasks_needed(30, epsilon, delta, 7.0) == pytest.approx(by_hand / epsilon**2)
+        assert theory.low_rank_tasks_needed(30, epsilon, delta) == pytest.approx(needed, rel=1e-4)
+        few = theory.low_rank_error(30, 320, epsilon) * math.sqrt(theory.spread(epsilon, delta))
+        assert few**2 == pytest.approx(needed / 320, rel=1e-4), "the same as a bound that is below its start"
+    assert theory.low_rank_largest_budget(30, 320, above=3, clip=0.5) == pytest.approx(
+        4 * 0.5 * 3**2 * 30 * math.log(30) / 30**2
+    )
+    assert theory.low_rank_largest_budget(30, 20) == pytest.approx(4 * 30 * math.log(30) / 20**2)
+
+
+def test_errors_and_factors_symbol_for_symbol() -> None:
+    d, m, epsilon, k, alpha = 30, 320, 0.7, 3, 0.3
+    low_rank = k * d * math.log(d) / (math.sqrt(m) * epsilon)
+    assert theory.low_rank_error(d, m, epsilon, above=k) == pytest.approx(low_rank)
+    private = k * math.sqrt(d * 5.0) / (math.sqrt(m) * epsilon)
+    assert theory.low_rank_error(d, m, epsilon, above=k, gaussian=5.0) == pytest.approx(private)
+    assert theory.group_sparse_error(d, m, epsilon, above=k) == pytest.approx(k * math.log(d) / (m * epsilon))
+    for accelerated, turn in ((False, 1), (True, 2)):
+        start = (alpha / 2 - turn) ** 2
+        with_delta = theory.power_factor(alpha, accelerated=accelerated)
+        assert with_delta == pytest.approx(start * math.sqrt(2 * alpha + 1))
+        assert theory.power_factor(alpha, accelerated=accelerated, pure=True) == pytest.approx(start * (alpha + 1))
+    falling = theory.power_factor(-1.5, accelerated=False, pure=True)
+    assert falling == pytest.approx((-0.75 - 1) ** 2 * 0.5)
+
+
 def test_a_ratio_outside_of_the_middle_is_worse() -> None:
     """Equation 19: budgets that grow too fast, or fall."""
     for ratio in (0.5, 1.2):

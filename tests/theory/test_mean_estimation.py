@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kinfolk.theory import mean_estimation
+from kinfolk.theory.client_level import gaussian_delta
 from kinfolk.theory.tuning import noise_for
 
 TABLE = mean_estimation.Problem(clients=20, examples=200, sigma=0.4, tau=0.08, noise=14.567)
@@ -86,6 +87,30 @@ def test_lemmas_are_given_the_estimates_and_not_the_examples() -> None:
     error = (mean_estimation.regularised(estimates, math.inf) - truth)[far, 0] ** 2
     assert error.mean() == pytest.approx(problem.error_given(estimates, math.inf)[far, 0].mean(), rel=0.06)
     assert error.mean() > 1.2 * problem.error(math.inf)
+
+
+def test_propositions_6_5_and_6_6_given_what_they_are_given() -> None:
+    """Training alone: v, whatever the client's own examples are, for a flat centre. Averaging: another at each."""
+    problem, generator = replace(TABLE, clients=5, tau=0.05), np.random.default_rng(5)
+    truth = 30 * generator.normal(size=(60_000, 1)) + problem.tau * generator.normal(size=(60_000, 5))
+    means = truth + problem.sigma / math.sqrt(problem.examples) * generator.normal(size=truth.shape)
+    estimates = means + problem.noise / problem.examples * generator.normal(size=truth.shape)
+    wrong = (estimates - truth)[np.argsort(means[:, 0]), 0] ** 2
+    alone = wrong.reshape(6, -1).mean(axis=1)  # from the lowest means of examples to the highest
+    np.testing.assert_allclose(alone - problem.best_error, problem.gain_over_local, rtol=0.1)
+    gains = problem.error_given(estimates, math.inf) - problem.best_error
+    assert gains.mean() == pytest.approx(problem.gain_over_averaging, rel=0.02)
+    assert np.quantile(gains, 0.1) < 0.1 * problem.gain_over_averaging < 2 * gains.mean() < np.quantile(gains, 0.9)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.25, 1e-5), (1.0, 1e-5), (0.9, 1e-2)])
+def test_the_printed_noise_is_half_of_what_replacing_an_example_needs(epsilon: float, delta: float) -> None:
+    noise = mean_estimation.printed_noise(0.7, epsilon, delta)
+    assert noise == pytest.approx(0.7 * math.sqrt(2 * math.log(1.25 / delta)) / epsilon)
+    assert gaussian_delta(0.7 / noise, epsilon) <= delta, "leaving an example out"
+    assert gaussian_delta(2 * 0.7 / noise, epsilon) > 2 * delta, "replacing it, which is the paper's definition"
+    with pytest.raises(ValueError, match=r"epsilon=1.5 must be above 0 and at most 1: it is proved up to 1"):
+        mean_estimation.printed_noise(1.0, 1.5, delta)
 
 
 def test_what_the_paper_says_about_both_ends() -> None:

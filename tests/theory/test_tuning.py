@@ -68,3 +68,19 @@ def test_more_trials_cost_more_and_one_is_refused() -> None:
 def test_delta_and_epsilon_are_inverse() -> None:
     curve = tuning.gaussian_curve(2.0, 4)
     assert tuning.delta(curve, tuning.epsilon(curve, 1e-6)) == pytest.approx(1e-6, rel=0.02)
+
+
+@pytest.mark.parametrize("orders", [None, composition.ORDERS, (7.0,)])
+def test_lemma_4_is_a_little_more(orders: tuning.Orders) -> None:
+    """Exactly, at one order; by the best order for Gaussian noise `a^2 / 2 + a sqrt(2 log(1/delta))`, a its shift."""
+    for shift, at in ((0.1, 1e-5), (1.0, 1e-2), (3.0, 1e-8)):
+        curve = tuning.gaussian_curve(1 / shift)
+        printed = tuning.printed_epsilon(curve, at, orders)
+        if orders is None:
+            by_hand = shift**2 / 2 + shift * math.sqrt(2 * math.log(1 / at))
+        elif len(orders) == 1:
+            by_hand = shift**2 / 2 * 7.0 + math.log(1 / at) / 6.0
+        else:
+            by_hand = min(shift**2 / 2 * a + math.log(1 / at) / (a - 1) for a in orders)
+        assert printed == pytest.approx(by_hand, rel=1e-6)
+        assert 0.5 * printed < tuning.epsilon(curve, at, orders) < printed

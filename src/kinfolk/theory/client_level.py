@@ -15,10 +15,15 @@ up to 2 clip. What a run is charged comes from `accounting/`; these functions ar
 * **Theorem 1, cohorts** (`noise_with_cohorts`): wrong as printed. For every pair of constants there are rounds and an
   epsilon inside the stated range that it breaks (`counterexample`): the range lets noise per round go to 0. The cited
   proof needs a noise multiplier of at least 1, which is missing.
-* **Theorem 2** (all models, jointly): follows from theorem 1 for cohorts of independent coins, or with everybody. With
-  cohorts of a fixed size q < m, as assumed, it is wrong for what algorithm 1 returns: a client's model changes in
-  exactly the rounds in which it took part, so all others together know when the last one did, and sampling hides
-  nothing (`known_cohort_delta`).
+* **Lemma 2** (DP-SGD, for q < m) is what that part cites, without its condition that the noise multiplier is at least
+  1: as printed it is refuted by the same counterexample.
+* **Theorem 2** (all models, jointly): wrong as printed, with theorem 1's constants. Where a returned model depends on
+  its own client's data and on the publication alone (h'_k), it is exactly theorem 1 by the billboard lemma, and what
+  mends that mends it: everybody in every round, or cohorts of independent coins with enough noise. For algorithm 1 as
+  it is, with cohorts of a fixed size q < m, as assumed, that is not enough: a client's model changes in exactly the
+  rounds in which it took part, so all others together know when the last one did, and sampling hides nothing
+  (`known_cohort_delta`). Then no constants are right even where the noise multiplier is 1 or more
+  (`joint_counterexample`).
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special, stats
 
-from kinfolk.limits import above
+from kinfolk.limits import above, whole
 from kinfolk.roots import root
 from kinfolk.theory.ranges import CHANCE, COUNT, NOT_NEGATIVE, POSITIVE, RATE, SPENT, require
 
@@ -91,6 +96,8 @@ def largest_epsilon(delta: float) -> float:
 
 MOST_ROUNDS = 10**9
 """In which a counterexample is looked for."""
+ROUNDS = whole(1, 10**15, "it counts rounds")
+"""Of a counterexample: more than anybody trains, but the statements are for all."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,7 @@ class Cohorts:
     rate: float
     """p = q/m, the chance of a client to be in a round."""
     rounds: int
-    """T."""
+    """T, up to 1e15."""
     epsilon: float
     """The promise."""
     delta: float
@@ -110,7 +117,7 @@ class Cohorts:
 
     def __post_init__(self) -> None:
         require(RATE, rate=self.rate)
-        require(COUNT, rounds=self.rounds)
+        require(ROUNDS, rounds=self.rounds)
         require(NOT_NEGATIVE, epsilon=self.epsilon)
         require(CHANCE, delta=self.delta)
         require(POSITIVE, noise_multiplier=self.noise_multiplier)
@@ -140,6 +147,13 @@ class Cohorts:
         deltas = [gaussian_delta(math.sqrt(n) / self.noise_multiplier, self.epsilon) for n in taken]
         return float(chances @ np.array(deltas))
 
+    def known_cohort_delta_at_least(self) -> float:
+        """Half of the delta at p T rounds, rounded down: `known_cohort_delta` is more, and takes long for many rounds.
+
+        A binomial number is at least its mean, rounded down, in half of the cases or more, and more rounds tell more.
+        """
+        return gaussian_delta(math.sqrt(math.floor(self.rate * self.rounds)) / self.noise_multiplier, self.epsilon) / 2
+
 
 def noise_with_cohorts(epsilon: float, delta: float, *, rate: float, rounds: int, second: float) -> float:
     """Theorem 1 with cohorts, as a noise multiplier: `c2 p sqrt(T log(1/delta)) / epsilon`.
@@ -149,7 +163,7 @@ def noise_with_cohorts(epsilon: float, delta: float, *, rate: float, rounds: int
     require(POSITIVE, epsilon=epsilon, second=second)
     require(CHANCE, delta=delta)
     require(RATE, rate=rate)
-    require(COUNT, rounds=rounds)
+    require(ROUNDS, rounds=rounds)
     return second * rate * math.sqrt(rounds * math.log(1 / delta)) / epsilon
 
 
@@ -175,6 +189,27 @@ def counterexample(first: float, second: float, *, rate: float = 0.1, delta: flo
         f"first={first}, second={second}: no counterexample with fewer than {MOST_ROUNDS:.0e} rounds; where the noise "
         "multiplier comes below 1 later, there is one"
     )
+
+
+def joint_counterexample(first: float, second: float, *, delta: float = 1e-5) -> Cohorts:
+    """One client in each round, with which theorem 2 breaks for these constants, the noise multiplier being 1 or more.
+
+    At epsilon = c1 T / (2 m^2) the noise multiplier is `c2 sqrt(2 log(1/delta) / (c1 epsilon))` whatever m is, so at
+    least 1 for a small epsilon. Whoever knows in which rounds the client took part sees one Gaussian release with the
+    shift `epsilon / (c2 sqrt(p log(1/delta)))`, about: it grows with m without limit, p being 1/m. This m gives a shift
+    of 3 or more, and `known_cohort_delta_at_least` of the answer is above 0.3, far above any `delta` that means something.
+    (Constants for which it would need more than 1e15 rounds are refused.)
+
+    `first`, `second`: the constants c1 and c2. `delta`: what is promised.
+    """
+    require(POSITIVE, first=first, second=second)
+    require(CHANCE, delta=delta)
+    square = second**2 * math.log(1 / delta)
+    epsilon = min(1.0, 2 * square / first)
+    clients = math.ceil(max(9 * square / epsilon**2, 50 * first / epsilon, 2))
+    rounds = math.ceil(2 * epsilon * clients**2 / first)
+    noise = noise_with_cohorts(epsilon, delta, rate=1 / clients, rounds=rounds, second=second)
+    return Cohorts(1 / clients, rounds, epsilon, delta, noise)
 
 
 def _near_mean(rounds: int, chance: float) -> np.ndarray:

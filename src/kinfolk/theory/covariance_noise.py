@@ -26,7 +26,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from kinfolk.limits import whole
-from kinfolk.theory.ranges import CHANCE, CHANCE_OR_SURE, COUNT, FINITE, NOT_NEGATIVE, POSITIVE, require, require_each
+from kinfolk.theory.ranges import (
+    CHANCE,
+    CHANCE_OR_NEVER,
+    CHANCE_OR_SURE,
+    COUNT,
+    FINITE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    require,
+    require_each,
+)
 
 
 def gaussian_spectral_norm(features: int, deviation: float) -> float:
@@ -78,12 +88,14 @@ def published_delta(epsilons: float | Sequence[float], printed_clip: float | Non
 def published_epsilon(epsilons: np.ndarray | Sequence[float], delta: float) -> float:
     """Equation 7: releases that are each epsilon_t-private are together (this, delta)-private; the least of three.
 
-    `epsilons`: of each release. `delta`: what is promised.
+    `epsilons`: of each release. `delta`: what is promised; 0 is possible, and leaves their sum.
     """
     require_each(NOT_NEGATIVE, epsilons=epsilons)
-    require(CHANCE, delta=delta)
+    require(CHANCE_OR_NEVER, delta=delta)
     e = np.asarray(epsilons, float)
     plain, squares = e.sum(), np.square(e).sum()
+    if not delta:
+        return float(plain)
     drift = float((e * np.tanh(e / 2)).sum())  # (exp e - 1) / (exp e + 1)
     first = drift + math.sqrt(2 * math.log(1 / delta) * squares)
     second = drift + math.sqrt(2 * math.log(math.e + math.sqrt(squares) / delta) * squares)

@@ -1,25 +1,42 @@
 """How algorithm 1 of Hu, Wu and Smith converges: theorems 3 and 5, corollaries 4 and 6 (of the longer text).
 
-In the journal's version theorems 3 and 5 are informal, 6 and 7 are their formal statements with E local steps, and
-corollary 8 is corollary 6. Client k's loss is `l_k`, L-smooth (and mu-strongly convex); its objective is `f_k(w_k; w) =
-l_k(w_k) + s/2 |w_k - w|^2`. Clients take a step on it, send the increment, and the shared model w moves by the mean of
-the increments and noise of standard deviation sigma on each coordinate.
+In the journal's version theorems 3 and 5 and corollary 4 are informal, 6 and 7 are the theorems' formal statements with
+E local steps, and corollary 8 is corollary 6. Client k's loss is `l_k`, L-smooth (and mu-strongly convex); its
+objective is `f_k(w_k; w) = l_k(w_k) + s/2 |w_k - w|^2`. Clients take a step on it, send the increment, and the shared
+model w moves by the mean of the increments and noise of standard deviation sigma on each coordinate.
 
 What is wrong as printed:
 
 * **The bounds hold for anything.** They end in a term B, the largest of all the clients' objectives in any round. Where
   losses are not negative, smoothness alone gives as much as theorem 3 for every sequence of models, trained or not
   (`any_gradients`), if `s / p^2 <= (L + s) / 2`, which is so wherever the theorem's own step is not too large
-  (`Printed.empty`); as much as the journal's theorem 6 always, for one local step. And `gap <= m B` is in theorem 5's
-  right-hand side already, with and without noise (`Printed.gap_after`).
+  (`Printed.empty`); as much as the journal's theorem 6 always, for one local step
+  (`Printed.journal_mean_squared_gradient`). And `gap <= m B` is in theorem 5's right-hand side already, with noise and
+  without (`Printed.gap_after`).
+* **The journal's theorem 6 for E steps a round** counts B at the communications only, and is not empty: models at an
+  optimum there and far away in between pass it. With everybody it holds with 2 for its O: a step lowers an objective by
+  at least `step/2 |gradient|^2`, no communication leaves one above B, and what noise does is in B. With cohorts it is
+  wrong for many steps, whatever is in O: who is not drawn keeps its gradient for all of them, while the bound falls as
+  1/E.
 * **The noise's part** of theorem 5 does not grow with the rounds, while noise that is never taken back adds up: only
-  through B, which grows with it, is the bound above what a run shows. Its proof drops the move of the shared model,
-  h(t) of equation 94, on the way to 99.
-* **The step sizes.** Theorem 3's is negative where `L + s < s / p^2` (the journal's version has the sign mended), and
-  at small p it is above 2 / (L + s), where a client's own steps grow. Theorem 5's condition asks for c above 2: with
+  through B, which grows with it, is the bound above what a run shows. That of the journal's theorem 6 (equation 29) has
+  a factor 1/m that neither its informal equation 9 nor the longer text's proof (69) has; with it equation 31 would have
+  another 1/m.
+* **Theorem 2's noise put in** (equations 10, 13 and the journal's 31, with T of the order of `m / (s d gamma^2)`): B
+  stays as it is, so what was said of it holds for them too; and that noise is theorem 2's, for `epsilon < c1 p^2 T`
+  only, so T may not be chosen small.
+* **The step sizes.** Theorem 3's is negative where `L + s < s / p^2`, and above 2 / (L + s), where a client's own steps
+  grow, for larger p up to `(1 + sqrt(1 + 16 s / (L + s))) / 4`. The journal has the sign mended; its step is too large
+  only for L > 15 s, and p between `(1 -+ sqrt(1 - 16 s / (L + s))) / 4`. Theorem 5's condition asks for c above 2: with
   everybody taking part every step size that it allows is negative or makes models grow, for quadratic losses too
-  (`Printed.allowed`). The sign was lost between its equations 95 and 96; `L - 2` is curvature minus a pure number; and
-  the second moment of a coin is p, not p^2, from equation 32 on.
+  (`Printed.allowed`). The sign was lost between its equations 95 and 96, and the second moment of a coin is p, not p^2,
+  from equation 32 on.
+* **`L - 2`** in theorem 5 is the move of the shared model, h(t) of equation 94, put into the rate: `m s h^2 = s eta^2
+  sum |gradient|^2`, taken to be `2 s eta^2 (mu + s) gap`. Strong convexity says that it is at least that, where at most
+  is needed (smoothness: 2 (L + s) for 2 (mu + s)). The journal's `L p^2 + s p^2 - 2 s` has it whole; in the longer text
+  s and a p^2 are lost on the way to equation 99, which leaves curvature minus a pure number.
+* **Clipping.** Both assume gamma above every gradient, so that nothing is clipped; what is clipped is the increment,
+  step size times gradient: for a step size above 1 that is not enough, below it more than is needed.
 * **Strong convexity.** All models together are mu-strongly convex, not mu + s: where clients agree the pull does
   nothing.
 * **Not only to a neighbourhood.** With everybody taking part and without noise, w is the mean of all models, and the
@@ -72,6 +89,8 @@ class Increments:
 
     def mean_squared_gradient(self, gap: float, rounds: int) -> float:
         """Bound on the mean over clients and rounds of `E |gradient|^2`, as theorem 3 and corollary 4 should say.
+
+        The gradient of the whole objective, at all models and their true mean: not at the noisy shared model.
 
         `gap`: the mean objective at the start, above its least value. `rounds`: T.
         """
@@ -127,7 +146,8 @@ class Printed:
 
         That is `O (L d s + d s^2 + d s^2 / p^2) sigma^2`; without it this is corollary 4.
 
-        `gap`: mean objective at the start above its least. `largest`: B_1, B_2, ..., B_T. `factor`: for O.
+        `gap`: mean objective at the start above its least, each client's over its own model and the shared one.
+        `largest`: B_1, B_2, ..., B_T. `factor`: for O.
         """
         require(NOT_NEGATIVE, gap=gap)
         require_each(NOT_NEGATIVE, largest=largest)
@@ -136,6 +156,28 @@ class Printed:
         noise = self.strength * self.dimensions * self.noise**2 * (self.smoothness + self.strength + apart)
         start = 4 * (self.smoothness + self.strength - apart) * gap / rounds
         return start + factor * ((self.smoothness + self.strength + apart) * math.fsum(largest) / rounds + noise)
+
+    def journal_mean_squared_gradient(
+        self, gap: float, largest: Sequence[float], *, steps: int, clients: int, factor: float
+    ) -> float:
+        """The journal's theorem 6 (equation 29), with E local `steps` a round: on the mean over clients and all steps.
+
+        `(4 (L + s + s/p^2) + 2 s / (E (L p^2 + s p^2 + 2 s))) gap / T + O (L + s + s/p^2) (B_E + B_2E + ... + B_T) / T`
+        and noise's part, `O (L d s + d s^2 + d s^2 / p^2) sigma^2 / (m E)` as printed: there is no m in the informal
+        equation 9, in the longer text's proof, or in what gives equation 31.
+
+        `gap`: as in `mean_squared_gradient`. `largest`: B at every communication, so T is E times as many. `steps`: E.
+        `clients`: m. `factor`: for O.
+        """
+        require(NOT_NEGATIVE, gap=gap)
+        require_each(NOT_NEGATIVE, largest=largest)
+        require(COUNT, steps=steps, clients=clients)
+        require(POSITIVE, factor=factor)
+        squared, rounds = self.rate**2, steps * len(largest)
+        together = self.smoothness + self.strength + self.strength / squared
+        added = 2 * self.strength / (steps * (squared * (self.smoothness + self.strength) + 2 * self.strength))
+        noise = self.strength * self.dimensions * self.noise**2 * together / (clients * steps)
+        return (4 * together + added) * gap / rounds + factor * (together * math.fsum(largest) / rounds + noise)
 
     @property
     def empty(self) -> bool:
@@ -192,7 +234,8 @@ class Printed:
     def journal_gap_after(gap: float, rounds: int, *, steps: int, largest: float) -> float:
         """The journal's corollary 8: `2^-T (gap - B) + B / (1 - 2^-E)`, on the mean over clients.
 
-        Never below B either, from the first communication on.
+        Never below B either, from the first communication on. Nor is theorem 7, which adds to it what noise does (by
+        the informal equation 12 `O (2^E / (2^E - 1)) s d sigma^2`).
 
         `gap`: the mean over clients at the start. `rounds`: T, all local steps counted, so whole rounds. `steps`: E, of
         one round. `largest`: B.

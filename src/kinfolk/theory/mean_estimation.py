@@ -2,18 +2,18 @@
 
 Client k has n examples from N(w_k, sigma^2), and w_k ~ N(centre, tau^2). It releases the mean of its examples with
 noise; that estimate has variance `v` around w_k. Mean regularisation with strength s returns `(estimate_k + s * mean of
-estimates) / (1 + s)`. Liu, Hu, Wu and Smith (2022), section 6: lemmas 6.1 to 6.8, all of which hold with two
+estimates) / (1 + s)`. Liu, Hu, Wu and Smith (2022), section 6: lemma 6.1 to theorem 6.8, all of which hold with two
 corrections.
 
 * They are printed as conditional on all clients' examples. Given those, the privacy noise says nothing about a client's
   true mean, and the posterior would be that without noise (`Problem.posterior` with noise 0); what is meant is given
-  the *released* estimates. For lemma 6.7 and what follows it, errors are averages over estimates too: given them the
-  error is `Problem.error_given`, which at other estimates is another number.
+  the *released* estimates. Of averaging (proposition 6.6) and at other strengths than the best (lemma 6.7, theorem 6.8)
+  errors are averages over estimates too: given them the error is `Problem.error_given`, which at other estimates is
+  another number. Training alone (proposition 6.5) is printed as given the client's own examples; then it is v, as said.
 * The unknown centre counts as drawn from a flat prior. Then the best strength also gives the best estimate of all;
   where something is known about the centre, there is a better one.
 
-Its noise, `c sqrt(2 log(1.25/delta)) / epsilon` on the sum of examples cut to c, is for zero-out (replacing an example
-moves the sum by 2c) and epsilon of at most 1.
+Its noise on the sum of examples cut to c is half of what its own definition of privacy needs (`printed_noise`).
 
 >>> world = Problem(clients=20, examples=200, sigma=0.4, tau=0.08, noise=14.567)
 >>> round(world.best_strength, 2), round(world.best_error, 5)
@@ -30,7 +30,7 @@ import numpy as np
 
 from kinfolk import limits
 from kinfolk.roots import root
-from kinfolk.theory.ranges import COUNT, FINITE, NOT_NEGATIVE, POSITIVE, STRENGTH, require, require_each
+from kinfolk.theory.ranges import CHANCE, COUNT, FINITE, NOT_NEGATIVE, POSITIVE, STRENGTH, require, require_each
 
 Values = np.ndarray | Sequence[float]
 """One number for each client."""
@@ -91,13 +91,13 @@ class Problem:
 
     @property
     def gain_over_local(self) -> float:
-        """How much lower the best error is than that of training alone (proposition 6.5)."""
+        """How much lower the best error is than that of training alone, given its own examples (proposition 6.5)."""
         v = self.variance
         return (1 - 1 / self.clients) * v**2 / (v + self.tau**2) if v else 0.0
 
     @property
     def gain_over_averaging(self) -> float:
-        """How much lower the best error is than that of federated averaging (proposition 6.6)."""
+        """How much lower the best error is than that of federated averaging, on average (proposition 6.6)."""
         between = self.tau**2
         return (1 - 1 / self.clients) * between**2 / (self.variance + between) if between else 0.0
 
@@ -125,6 +125,20 @@ class Problem:
         others = (estimates.sum(axis=-1, keepdims=True) - estimates) / (self.clients - 1)
         own, theirs = 1 / self.variance, (self.clients - 1) / (self.clients * self.tau**2 + self.variance)
         return (own * estimates + theirs * others) / (own + theirs), 1 / (own + theirs)
+
+
+def printed_noise(clip: float, epsilon: float, delta: float) -> float:
+    """The paper's sigma_DP, `c sqrt(2 log(1.25/delta)) / epsilon`, on the sum of a client's examples cut to c.
+
+    Enough where an example is left out, or replaced by 0. The paper's neighbours replace one by another, which moves
+    the sum by up to 2c: by this formula that needs twice as much. Proved for an epsilon of at most 1; refused above.
+
+    `clip`: c. `epsilon`, `delta`: what is promised for one example.
+    """
+    require(POSITIVE, clip=clip)
+    require(limits.above(0, 1, "it is proved up to 1"), epsilon=epsilon)
+    require(CHANCE, delta=delta)
+    return clip * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
 
 
 def own_share(strength: float, clients: int) -> float:

@@ -6,7 +6,8 @@ Both lemmas bound how much worse than the smallest value its result is (times th
 
 * **Lemma 3** (group-sparse): holds, row by row; loose, since it is of first order in the noise and the excess of
   second.
-* **Lemma 2** (low-rank): holds wherever it was tried (never above a tenth of the bound), but its condition `2 |E| <=
+* **Lemma 2** (low-rank): holds wherever it was tried: never above a tenth of the bound where a direction is above the
+  threshold, which it asks for, and never above a quarter where none is. But its condition `2 |E| <=
   sqrt(sigma_j) - sqrt(sigma_{j+1})` compares squared models with roots of models, and so does its term `2 k |E|`:
   measuring features in other units makes the condition empty or impossible. In the paper's own experiments it does not
   hold (`gap_needed`).
@@ -94,6 +95,8 @@ def group_sparse_bound(models: np.ndarray, noise: np.ndarray, threshold: float) 
 
 def gap_needed(models: np.ndarray, noise: np.ndarray, threshold: float) -> float:
     """Twice the noise over the smallest of the gaps in lemma 2's condition: it holds where this is at most 1.
+
+    0 where nothing is above the threshold: there is no gap then, but the lemma is not about that case either.
 
     `models`: C. `noise`: E. `threshold`: t.
     """

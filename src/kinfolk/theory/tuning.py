@@ -87,6 +87,15 @@ def epsilon(curve: Curve, delta: float, orders: Orders = None) -> float:
     return max(0.0, _least(at, orders))
 
 
+def printed_epsilon(curve: Curve, delta: float, orders: Orders = None) -> float:
+    """Epsilon at delta as lemma 4 of Hu, Wu and Smith has it: `curve(a) + log(1/delta) / (a - 1)` at the best order a.
+
+    Never below `epsilon`.
+    """
+    require(CHANCE, delta=delta)
+    return max(0.0, _least(lambda order: curve(order) - math.log(delta) / (order - 1), orders))
+
+
 def delta(curve: Curve, epsilon: float, orders: Orders = None) -> float:
     """Delta at epsilon, by the best order."""
     require(NOT_NEGATIVE, epsilon=epsilon)
