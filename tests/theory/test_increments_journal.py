@@ -100,6 +100,19 @@ def test_the_journals_step_condition_and_corollary_8_symbol_for_symbol() -> None
     assert claim == pytest.approx(2**-6 * (7.0 - 2.0) + 2.0 / (1 - 2**-3))
 
 
+@pytest.mark.parametrize("steps", [1, 3])
+def test_the_journals_informal_theorem_5_is_equation_12(steps: int) -> None:
+    """Symbol for symbol, with (13) for theorem 2's sigma and T of the order of m / (s d gamma^2); never below B."""
+    lam, d, sigma, m, clip, epsilon, log = 1.5, 4, 0.3, 7, 0.7, 0.5, 11.0
+    printed, kept = Printed(lam, 2.0, dimensions=d, noise=sigma), 2**steps / (2**steps - 1)
+    found = printed.journal_noisy_gap_after(5.0, 6, steps=steps, largest=2.0, factor=3.0)
+    assert found == pytest.approx(3 * (5.0 / 2**6 + kept * 2.0 + kept * d * lam * sigma**2))
+    assert printed.journal_noisy_gap_after(0.0, steps, steps=steps, largest=2.0, factor=1.0) > 2.0
+    noisy = replace(printed, noise=clip * math.sqrt(m / (lam * d * clip**2) * log) / (epsilon * m))
+    equation_13 = kept / m * log / epsilon**2
+    assert noisy.journal_noisy_gap_after(0.0, 6, steps=steps, largest=0.0, factor=1.0) == pytest.approx(equation_13)
+
+
 def test_what_the_proof_of_theorem_5_puts_into_its_rate() -> None:
     """`L - 2` is the journal's `L p^2 + s p^2 - 2 s` for a strength of 1 and everybody; and it has the wrong sign.
 

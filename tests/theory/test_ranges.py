@@ -100,6 +100,13 @@ VALID: dict[Callable[..., Any], dict[str, Any]] = {
     increments.Printed(**PRINTED).stable: {"step": 0.1},
     increments.Printed(**PRINTED).gap_after: BOUND,
     increments.Printed.journal_gap_after: {"gap": 1.0, "rounds": 4, "steps": 2, "largest": 2.0},
+    increments.Printed(**PRINTED).journal_noisy_gap_after: {
+        "gap": 1.0,
+        "rounds": 4,
+        "steps": 2,
+        "largest": 2.0,
+        "factor": 1.0,
+    },
     increments.any_gradients: {"smoothness": 1.0, "strength": 1.0, "gap": 1.0, "largest": [1.0]},
     increments.settles: {"curvature": 1.0, "strength": 1.0, "rate": 0.1},
     mean_estimation.Problem: PROBLEM,

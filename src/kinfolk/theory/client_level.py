@@ -197,8 +197,8 @@ def joint_counterexample(first: float, second: float, *, delta: float = 1e-5) ->
     At epsilon = c1 T / (2 m^2) the noise multiplier is `c2 sqrt(2 log(1/delta) / (c1 epsilon))` whatever m is, so at
     least 1 for a small epsilon. Whoever knows in which rounds the client took part sees one Gaussian release with the
     shift `epsilon / (c2 sqrt(p log(1/delta)))`, about: it grows with m without limit, p being 1/m. This m gives a shift
-    of 3 or more, and `known_cohort_delta_at_least` of the answer is above 0.3, far above any `delta` that means something.
-    (Constants for which it would need more than 1e15 rounds are refused.)
+    of 3 or more, and `known_cohort_delta_at_least` of the answer is above 0.3, far above any `delta` that
+    means something. (Constants for which it would need more than 1e15 rounds are refused.)
 
     `first`, `second`: the constants c1 and c2. `delta`: what is promised.
     """

@@ -234,8 +234,7 @@ class Printed:
     def journal_gap_after(gap: float, rounds: int, *, steps: int, largest: float) -> float:
         """The journal's corollary 8: `2^-T (gap - B) + B / (1 - 2^-E)`, on the mean over clients.
 
-        Never below B either, from the first communication on. Nor is theorem 7, which adds to it what noise does (by
-        the informal equation 12 `O (2^E / (2^E - 1)) s d sigma^2`).
+        Never below B either, from the first communication on. `journal_noisy_gap_after` has noise too.
 
         `gap`: the mean over clients at the start. `rounds`: T, all local steps counted, so whole rounds. `steps`: E, of
         one round. `largest`: B.
@@ -248,6 +247,17 @@ class Printed:
                 f"rounds={rounds} counts local steps, of whole rounds: it must be a multiple of steps={steps}"
             )
         return 2.0**-rounds * (gap - largest) + largest / (1 - 2.0**-steps)
+
+    def journal_noisy_gap_after(self, gap: float, rounds: int, *, steps: int, largest: float, factor: float) -> float:
+        """The journal's informal theorem 5 (equation 12): `O (2^-T gap + 2^E / (2^E - 1) (B + s d sigma^2))`.
+
+        On the mean over clients; theorem 7 says it formally. With 1 or more for its O never below B at a communication.
+
+        `gap`, `rounds`, `steps`, `largest`: as in `journal_gap_after`. `factor`: for O.
+        """
+        require(POSITIVE, factor=factor)
+        quiet = self.journal_gap_after(gap, rounds, steps=steps, largest=largest) + 2.0**-rounds * largest
+        return factor * (quiet + self.strength * self.dimensions * self.noise**2 / (1 - 2.0**-steps))
 
     def _over(self, above: float, below: float) -> float:
         if not below:
