@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from kinfolk.data.sets import school
+from kinfolk.data.sets import patients, school
 from kinfolk.data.sets.catalogue import BUILT_IN
+from kinfolk.data.sets.download import load_arrays
+from kinfolk.data.sets.source import content_checksum
 
 
 @pytest.fixture
@@ -49,6 +51,7 @@ def test_files_fetched_by_hand_are_converted_kept_and_found(published: Path, com
 def test_what_is_not_there_is_refused_with_the_remedy(published: Path, command: Any) -> None:
     for words, message in (
         (("get", "nobody"), "data='nobody' is not one of"),
+        (("describe", "scool"), "did you mean 'school'?"),
         (("get", "synthetic_schools"), "there is nothing to get"),
         (("get", "school", "--from", published / "nothing"), "is not there"),
         (("get", "celeba"), "has no direct download"),
@@ -86,3 +89,52 @@ def test_an_error_names_the_page_and_how_several_files_are_given(published: Path
     assert "https://github.com/kenziyuliu/private-cross-silo-fl" in said
     assert "--from A --from B" in said
     assert "once for each" in " ".join(command("data", "get", "--help")[1].replace("│", " ").split())
+
+
+def test_what_was_not_kept_is_an_error_that_names_the_place(published: Path, command: Any) -> None:
+    (published / "kept").write_text("a file, not a directory")
+    code, out, err = command("data", "get", "school", "--from", published / "school.mat")
+    said = "".join(err.split())
+    assert (code, out) == (1, "")
+    assert f"{published}/kept/school.npzcannotbewritten(Fileexists)" in said
+
+
+def test_what_is_said_of_a_set_is_not_cut_and_says_whose_rows_are_kept(
+    published: Path, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, _ = command("data", "describe", "heart_disease")
+    assert code == 0
+    assert all(file.url in out for file in patients.HEART.files)
+    command("data", "get", "school", "--from", published / "school.mat")
+    for checksum, words in (
+        ("", "none is known to compare"),
+        ("0" * 64, "another than expected"),
+        (content_checksum(load_arrays(replace(school.SOURCE, checksum=""))), "as expected"),
+    ):
+        source = replace(school.SOURCE, checksum=checksum)
+        monkeypatch.setitem(BUILT_IN, "school", replace(BUILT_IN["school"], source=source))
+        assert f"checksum is: {words}\n" in command("data", "describe", "school")[1]
+        assert json.loads(command("data", "describe", "school", "--json")[1])["checksum_is"] == words
+
+
+def test_advice_goes_where_the_directory_was_named(published: Path, command: Any) -> None:
+    elsewhere = published / "else where"
+    code, _, err = command("train", "--data", "school", "--data-dir", elsewhere, "--seed", 0, "--rounds", 1)
+    assert code == 1
+    advice = f"`kinfolk data get school --data-dir '{elsewhere}'`"
+    assert "".join(advice.split()) in "".join(err.split())
+
+
+def test_ctrl_c_says_how_to_go_on_where_there_is_something_to_go_on_with(
+    published: Path, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kinfolk.data.sets.download.obtain", interrupted)
+    code, _, err = command("data", "get", "school", "--from", published / "school.mat")
+    assert (code, err.strip()) == (130, "Error: interrupted")
+    monkeypatch.setattr("kinfolk.training.inputs.load_data", interrupted)
+    code, _, err = command("train", "--data", "school", "--seed", 0, "--rounds", 1)
+    assert code == 130
+    assert "kinfolk train --resume RUN" in " ".join(err.split())

@@ -11,7 +11,8 @@ import pytest
 
 from kinfolk.data import partition
 from kinfolk.data.federation import DataError, from_rows
-from kinfolk.data.sets import celeba, femnist, mnist
+from kinfolk.data.sets import celeba, cifar, femnist, mnist, patients
+from kinfolk.toml import ConfigError
 
 LABELS = np.arange(3000) % 10
 IMAGES = np.zeros((2, 4, 4), np.float32)
@@ -104,6 +105,30 @@ def test_labels_may_be_a_list_words_or_floats(of: Callable[[np.ndarray], Any]) -
         np.testing.assert_array_equal(divide(of(LABELS)), divide(LABELS))
 
 
+@pytest.mark.parametrize("seed", [-1, 1.5, "a", 2**32])
+@pytest.mark.parametrize(
+    "divide",
+    [
+        lambda seed: partition.dirichlet(LABELS, clients=2, concentration=1.0, seed=seed),
+        lambda seed: partition.classes_per_client(LABELS, clients=2, classes=2, seed=seed),
+        lambda seed: partition.size_skew(10, clients=2, seed=seed),
+    ],
+)
+def test_a_seed_is_a_whole_number_as_everywhere(divide: Callable[[Any], Any], seed: object) -> None:
+    with pytest.raises(ConfigError, match=f"seed={seed!r} must be .* any number that 32 bits hold will do"):
+        divide(seed)
+
+
+def test_fewer_classes_than_were_asked_for_are_refused() -> None:
+    labels = [0] * 40 + [1] * 40 + [2] * 2
+    with pytest.raises(
+        DataError, match=r"clients=6 with classes=3 each leave 4 of them fewer classes, the first .* 2,"
+    ):
+        partition.classes_per_client(labels, clients=6, classes=3)
+    owner = partition.classes_per_client(labels, clients=2, classes=3)
+    assert [len(np.unique(np.array(labels)[owner == k])) for k in range(2)] == [3, 3]
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -117,7 +142,7 @@ def test_labels_may_be_a_list_words_or_floats(of: Callable[[np.ndarray], Any]) -
         (lambda: partition.classes_per_client(LABELS, clients=2, classes=1.5), "classes=1.5 must be a whole"),  # type: ignore[arg-type]
         (
             lambda: partition.classes_per_client([0] * 9 + [1, 2], clients=9, classes=1),
-            "of them without rows: take fewer",
+            "leave 4 of them fewer classes, the first of them 0, as rows are too few: take fewer clients, or",
         ),
         (lambda: partition.classes_per_client(LABELS.reshape(2, -1), clients=2, classes=1), r"labels have shape \(2,"),
         (lambda: partition.dirichlet(LABELS.reshape(2, -1), clients=2, concentration=1.0), "give one per row"),
@@ -144,6 +169,10 @@ def test_labels_may_be_a_list_words_or_floats(of: Callable[[np.ndarray], Any]) -
         (lambda: femnist.femnist(writers=0), "writers=0"),
         (lambda: femnist.femnist(most_images=0), "most_images=0"),
         (lambda: celeba.celeba(celebrities=0), "celebrities=0"),
+        (lambda: cifar.cifar10(classes=2, concentration=1.0), "classes=2 and concentration=1.0 are two ways"),
+        (lambda: patients.tcga_brca(years=0), "years=0 must be above 0 and at most 100"),
+        (lambda: patients.tcga_brca(years=-3.0), "years=-3.0 must be above 0"),
+        (lambda: patients.tcga_brca(years=np.nan), "years=nan must be above 0"),
     ],
 )
 def test_what_cannot_be_is_refused(call: object, words: str) -> None:

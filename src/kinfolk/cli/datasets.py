@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ from kinfolk.toml import ConfigError
 
 if TYPE_CHECKING:
     from kinfolk.data.sets.catalogue import BuiltIn
+    from kinfolk.data.sets.source import Arrays, Source
 
 data_app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Built-in data: list, get, describe.")
 Name = Annotated[str, typer.Argument(help="A data set of `kinfolk data list`.")]
@@ -45,8 +47,8 @@ def get(
         list[Path] | None,
         typer.Option(
             "--from",
-            help="A file (or folder) in its published form, fetched by hand, instead of a download. Give --from once "
-            "for each of several.",
+            help="A file in its published form, fetched by hand, instead of a download, or a folder that has the set's "
+            "files by their names. Give --from once for each of several.",
         ),
     ] = None,
     data_dir: DataDir = None,
@@ -57,7 +59,8 @@ def get(
     `kinfolk data get femnist --from train --from test` converts what LEAF wrote.
     """
     from kinfolk.data.federation import DataError
-    from kinfolk.data.sets.download import content_checksum, obtain
+    from kinfolk.data.sets.download import obtain
+    from kinfolk.data.sets.source import content_checksum
 
     entry = _entry(name)
     if entry.source is None:
@@ -72,25 +75,20 @@ def get(
             f"Its page is {entry.source.home}. Give --from once for each of several files: --from A --from B."
         )
         raise
-    found = content_checksum(arrays)
-    expected = entry.source.checksum
-    verdict = (
-        "as expected" if found == expected else "another than expected" if expected else "none is known to compare"
-    )
     said = {
         "name": name,
-        "file": None if path is None else str(path),
+        "file": str(path),
         "rows": len(arrays["client"]),
         "clients": int(arrays["client"].max()) + 1,
-        "checksum": found,
-        "checksum_is": verdict,
+        "checksum": content_checksum(arrays),
+        "checksum_is": _verdict(entry.source, arrays),
     }
     if as_json:
         emit("data get", said)
         return
-    where = path if path is not None else "nowhere: its folder cannot be written"
     console.print(
-        f"{name}: {said['rows']} rows, {said['clients']} client(s), kept in {where}. Checksum {found[:12]}: {verdict}.",
+        f"{name}: {said['rows']} rows, {said['clients']} client(s), kept in {escape(str(path))}. Checksum "
+        f"{said['checksum'][:12]}: {said['checksum_is']}.",
         highlight=False,
         soft_wrap=True,
     )
@@ -98,8 +96,11 @@ def get(
 
 @data_app.command("describe")
 def describe(name: Name, data_dir: DataDir = None, as_json: Json = False) -> None:
-    """What a data set is: origin, terms, shape, how to get it by hand, and the options of its function."""
-    from kinfolk.data.sets.download import kept, load_arrays
+    """What a data set is: origin, terms, shape, how to get it by hand, and the options of its function.
+
+    An experiment sets `scaling` and `test_fraction` in its table `[data]`, all other options in `[data.options]`.
+    """
+    from kinfolk.data.sets.download import kept, read_kept
 
     entry = _entry(name)
     options = {key: value.default for key, value in inspect.signature(entry.load).parameters.items()}
@@ -111,29 +112,41 @@ def describe(name: Name, data_dir: DataDir = None, as_json: Json = False) -> Non
             "licence": source.licence,
             "files": [file.url or f"{file.name} (by hand)" for file in source.files],
             "checksum": source.checksum or "none is known",
-            "by hand": source.remedy,
+            "by hand": source.remedy(data_dir),
         }
-        if kept(source, data_dir) is not None:
-            arrays = load_arrays(source, data_dir)
+        if (path := kept(source, data_dir)) is not None:
+            arrays = read_kept(source, path, data_dir)
+            same = path.stem == source.name
+            said["checksum_is"] = _verdict(source, arrays) if same else f"not compared: {path.name} is another file"
             said["arrays"] = {key: f"{part.dtype} {part.shape}" for key, part in arrays.items()}
     said["options"] = {key: value for key, value in options.items() if key != "directory"}
     said["about"] = inspect.cleandoc(entry.load.__doc__ or "")
     if as_json:
         emit("data describe", said)
         return
-    table = Table("", "", title=name, show_header=False)
     for key, value in said.items():
         lines = [f"{k}: {v}" for k, v in value.items()] if isinstance(value, dict) else value
-        table.add_row(key, escape("\n".join(lines) if isinstance(lines, list) else str(lines)))
-    console.print(table)
+        text = "\n  ".join(["", *lines]) if isinstance(lines, list) else f" {lines}"
+        console.print(f"[bold]{key.replace('_', ' ')}:[/bold]{escape(text)}", highlight=False, soft_wrap=True)
 
 
 def _entry(name: str) -> BuiltIn:
     from kinfolk.data.sets.catalogue import BUILT_IN
 
     if name not in BUILT_IN:
-        raise ConfigError(f"data={name!r} is not one of {', '.join(BUILT_IN)}")
+        near = difflib.get_close_matches(name, BUILT_IN, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"data={name!r} is not one of {', '.join(BUILT_IN)}{hint}")
     return BUILT_IN[name]
+
+
+def _verdict(source: Source, arrays: Arrays) -> str:
+    """Whether rows are those that are published, in words."""
+    from kinfolk.data.sets.download import other_checksum
+
+    if not source.checksum:
+        return "none is known to compare"
+    return "another than expected" if other_checksum(source, arrays) else "as expected"
 
 
 def _title(entry: BuiltIn) -> str:

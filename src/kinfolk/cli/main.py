@@ -71,6 +71,8 @@ COMMAND_LINE_ERROR: Any = getattr(typer, "TyperException", None) or import_modul
 INTERRUPTED = 130
 OF_JAX = "JAX has removed its internal frames"
 """In a note of JAX on an error while it traces: about a traceback, and none is shown."""
+RESUMED = ("train", "runs", "compare", "attack", "reproduce")
+"""Commands that can go on where they were interrupted; nothing is left of others."""
 LEFT = "interrupted; go on with `kinfolk train --resume RUN`, or with the same command and --resume"
 
 
@@ -197,7 +199,7 @@ def main() -> None:
     except OSError as error:  # a disk that is full, a folder that may not be read
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}", type(error).__name__, wants_json, 1)
     except (KeyboardInterrupt, typer.Abort):
-        _fail(LEFT, "Interrupted", wants_json, INTERRUPTED)
+        _fail(_interrupted(), "Interrupted", wants_json, INTERRUPTED)
     except Exception as error:
         if not isinstance(error, _expected()):
             raise
@@ -205,8 +207,14 @@ def main() -> None:
         _fail("\n".join([str(error), *notes]), type(error).__name__, wants_json, 1)
     else:
         if code == INTERRUPTED:  # a newer typer catches Ctrl-C itself
-            _fail(LEFT, "Interrupted", wants_json, INTERRUPTED)
+            _fail(_interrupted(), "Interrupted", wants_json, INTERRUPTED)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _interrupted() -> str:
+    """What is said after Ctrl-C, with the way to go on where there is one."""
+    asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    return LEFT if asked in RESUMED else "interrupted"
 
 
 def _expected() -> tuple[type[Exception], ...]:

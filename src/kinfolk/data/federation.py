@@ -17,7 +17,7 @@ import numpy as np
 
 from kinfolk import limits
 from kinfolk.data.client_data import ClientData, Data, FunctionData, RaggedData, extent, target_shape, together
-from kinfolk.data.given_rows import NOBODY, DataError, Split, check_rows, declared_identity, held_out_rows
+from kinfolk.data.given_rows import NOBODY, DataError, Split, check_rows, declared_identity, drawing, held_out_rows
 from kinfolk.data.identity import ROWS_PER_PERSON, Identity, label
 from kinfolk.data.target import NUMBERED, Target, as_integers, check_outcome, misfits, unfit
 from kinfolk.types import Tree
@@ -123,7 +123,8 @@ def pooled(federation: Federation) -> Federation:
     def joined(data: Data) -> ClientData:
         keep = np.arange(data.y.shape[1])[None, :] < data.sizes[:, None]
         x = jax.tree.map(lambda leaf: leaf[keep][None], data.x)
-        return ClientData(x, data.y[keep][None], np.array([int(keep.sum())]))
+        features = getattr(data, "features", None)
+        return ClientData(x, data.y[keep][None], np.array([int(keep.sum())]), features)
 
     train, test, identity = joined(federation.train), joined(federation.test), federation.identity
     if identity is not None:
@@ -175,7 +176,7 @@ def from_rows(
     check_rows(x, y, clients)
     y = as_integers(outcome, y)
     held_out = None if test is None else held_out_rows(test, test_fraction, len(y))
-    generator = np.random.default_rng(int(limits.checked("seed", seed)))
+    generator = drawing(seed)
     fraction = limits.checked("test_fraction", 0.2 if test_fraction is None else test_fraction)
     known = declared_identity(row_ids, person_ids, len(y), int(limits.checked("rows_per_person", rows_per_person)))
     split_of = Split(generator, fraction, held_out, known if person_ids is not None else None)

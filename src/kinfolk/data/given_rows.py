@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kinfolk import limits
 from kinfolk.data.identity import Identity, label
+from kinfolk.limits import Limit
 from kinfolk.toml import shown
 from kinfolk.types import Tree
 
@@ -28,6 +30,24 @@ def whole_number(name: str, value: object, least: int, most: int, remedy: str = 
     if isinstance(plain, bool) or not isinstance(plain, int) or not least <= plain <= most:
         raise DataError(f"{name}={shown(plain)} must be a whole number from {least} to {most}: {remedy}")
     return plain
+
+
+def check_number(name: str, value: object, limit: Limit) -> None:
+    """Refuses what is no number in range.
+
+    `name`: what it is called. `value`: what was given. `limit`: the range.
+    """
+    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, bool) or not isinstance(plain, int | float) or not limit.holds(plain):
+        raise DataError(f"{name}={shown(plain)} must be {limit.words}: {limit.remedy}")
+
+
+def drawing(seed: object) -> np.random.Generator:
+    """What draws at random by a seed.
+
+    `seed`: as everywhere, a whole number that 32 bits hold.
+    """
+    return np.random.default_rng(int(limits.checked("seed", seed)))
 
 
 def declared_identity(

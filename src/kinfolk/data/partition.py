@@ -11,15 +11,11 @@ to an account.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from kinfolk import limits
-from kinfolk.data.given_rows import NOBODY, DataError, whole_number
-from kinfolk.limits import Limit
-from kinfolk.toml import shown
+from kinfolk.data.given_rows import NOBODY, DataError, check_number, drawing, whole_number
 
 PATCH = 2
 """Pixels along the side of a patch that covers a part of an image."""
@@ -38,8 +34,8 @@ def dirichlet(labels: ArrayLike, *, clients: int, concentration: float, seed: in
     codes = _codes(labels)
     clients = whole_number("clients", clients, 1, len(codes), FEWER)
     least = whole_number("least", least, 1, len(codes), "a client without rows is none")
-    _check_number("concentration", concentration, CONCENTRATION)
-    generator = np.random.default_rng(seed)
+    check_number("concentration", concentration, CONCENTRATION)
+    generator = drawing(seed)
     for _ in range(1000):
         owner = np.full(len(codes), NOBODY, np.int32)
         for value in range(codes.max() + 1):
@@ -67,7 +63,7 @@ def classes_per_client(labels: ArrayLike, *, clients: int, classes: int, seed: i
     values = np.arange(codes.max() + 1)
     classes = whole_number("classes", classes, 1, len(values), "labels have so many classes")
     clients = whole_number("clients", clients, 1, len(codes), FEWER)
-    generator = np.random.default_rng(seed)
+    generator = drawing(seed)
     dealt: dict[int, list[int]] = {value: [] for value in values.tolist()}
     order: list[int] = []
     for client in range(clients):
@@ -86,10 +82,11 @@ def classes_per_client(labels: ArrayLike, *, clients: int, classes: int, seed: i
         ends = np.round(np.cumsum(shares / max(shares.sum(), 1e-9))[:-1] * len(rows)).astype(int)
         for client, own_rows in zip(owners, np.split(rows, ends), strict=False):
             owner[own_rows] = client
-    if empty := clients - len(np.unique(owner[owner != NOBODY])):
+    had = np.unique(np.stack([owner, codes])[:, owner != NOBODY], axis=1)[0]
+    if fewer := np.flatnonzero(np.bincount(had, minlength=clients) < classes).tolist():
         raise DataError(
-            f"clients={clients} with classes={classes} each leave {empty} of them without rows: take fewer clients, or "
-            "more classes each"
+            f"clients={clients} with classes={classes} each leave {len(fewer)} of them fewer classes, the first "
+            f"of them {int((had == fewer[0]).sum())}, as rows are too few: take fewer clients, or fewer classes each"
         )
     return owner
 
@@ -103,10 +100,10 @@ def size_skew(rows: int, *, clients: int, spread: float = 1.0, least: int = 1, s
     rows = whole_number("rows", rows, 1, 2**31 - 1, "it says how many there are")
     clients = whole_number("clients", clients, 1, rows, FEWER)
     least = whole_number("least", least, 1, rows, "a client without rows is none")
-    _check_number("spread", spread, SPREAD)
+    check_number("spread", spread, SPREAD)
     if clients * least > rows:
         raise DataError(f"clients={clients} with least={least} rows each need more than {rows} rows: take fewer")
-    generator = np.random.default_rng(seed)
+    generator = drawing(seed)
     weights = np.exp(spread * generator.normal(size=clients))
     sizes = least + np.floor(weights / weights.sum() * (rows - clients * least)).astype(int)
     sizes[np.argmax(sizes)] += rows - sizes.sum()
@@ -171,8 +168,3 @@ def _codes(labels: ArrayLike) -> np.ndarray:
     if found.dtype.kind == "f" and not np.isfinite(found).all():
         raise DataError("labels hold NaN or infinity: leave such rows out")
     return np.unique(found, return_inverse=True)[1]
-
-
-def _check_number(name: str, value: float, limit: Limit) -> None:
-    if not isinstance(value, int | float | np.number) or math.isnan(value) or not limit.holds(float(value)):
-        raise DataError(f"{name}={shown(value)} must be {limit.words}: {limit.remedy}")

@@ -88,10 +88,11 @@ def test_messages_of_tensorflow_are_read_and_broken_ones_refused() -> None:
 
 @pytest.mark.parametrize(("name", "inside"), [("vehicle", "data/vehicle/vehicle.mat"), ("gleam", "gleam/gleam.mat")])
 def test_silos_come_from_cells_of_matlab_alone_or_in_the_bundle(name: str, inside: str, tmp_path: Path) -> None:
-    shape = (3, 1) if name == "vehicle" else (1, 3)
+    silos, features = (23, 100) if name == "vehicle" else (38, 5)
+    shape = (silos, 1) if name == "vehicle" else (1, silos)
     x, y = np.empty(shape, object), np.empty(shape, object)
-    for k, size in enumerate((12, 8, 10)):
-        x.ravel()[k] = GENERATOR.normal(3.0, 2.0, size=(size, 5))
+    for k, size in enumerate((12, 8, *[10] * (silos - 2))):
+        x.ravel()[k] = GENERATOR.normal(3.0, 2.0, size=(size, features))
         y.ravel()[k] = np.where(np.arange(size) % 2, 1, -1)[:, None]
     savemat(tmp_path / f"{name}.mat", {"X": x, "Y": y})
     with zipfile.ZipFile(tmp_path / "bundle.zip", "w") as packed:
@@ -102,7 +103,7 @@ def test_silos_come_from_cells_of_matlab_alone_or_in_the_bundle(name: str, insid
     alone, bundle = (obtain(entry.source, tmp_path, [tmp_path / n])[0] for n in (f"{name}.mat", "bundle.zip"))
     np.testing.assert_array_equal(alone["x"], bundle["x"])
     data = entry.load(directory=str(tmp_path), test_fraction=0.25)
-    assert (data.name, data.train.sizes.tolist(), data.outcome) == (name, [6, 7, 9], "binary")
+    assert (data.name, data.train.sizes.tolist(), data.outcome) == (name, [6, *[7] * (silos - 2), 9], "binary")
     assert np.abs(data.train.x[0, :6].mean(axis=0)).max() < 1e-5
     assert not data.scaling_is_private
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as packed:
@@ -177,7 +178,7 @@ def test_celeba_comes_from_leafs_lists_and_from_its_own(tmp_path: Path, monkeypa
         without.setitem(sys.modules, "PIL", None)
         with pytest.raises(DataError, match=r"needs Pillow: pip install 'kinfolk\[images\]'"):
             celeba.from_files([tmp_path / "img_align_celeba", *texts])
-    monkeypatch.setattr(celeba, "_pixels", lambda content: np.full((2, 2, 3), content[0], np.uint8))
+    monkeypatch.setattr(celeba, "_pixels", lambda content: np.full((84, 84, 3), content[0], np.uint8))
     own = celeba.from_files([tmp_path / "img_align_celeba.zip", *texts])
     leaf = celeba.from_files([tmp_path / "train", tmp_path / "test", tmp_path / "img_align_celeba"])
     for name in ("x", "y", "client"):
@@ -294,7 +295,7 @@ def test_cifar_comes_from_the_binary_archive_and_silos_have_few_classes(tmp_path
 def test_har_comes_from_the_archive_of_archives(nested: bool, tmp_path: Path) -> None:
     inner = io.BytesIO()
     with zipfile.ZipFile(inner, "w") as packed:
-        for half, people in (("train", [1, 1, 2, 2] * 8), ("test", [3] * 12)):
+        for half, people in (("train", [1, 1, 2, 2] * 8), ("test", [*range(3, 31)] * 8)):
             values = GENERATOR.normal(size=(len(people), 561))
             text = "\n".join(" ".join(f"{value: .7e}" for value in row) for row in values)
             packed.writestr(f"UCI HAR Dataset/{half}/X_{half}.txt", text)
@@ -308,21 +309,22 @@ def test_har_comes_from_the_archive_of_archives(nested: bool, tmp_path: Path) ->
             outer.writestr("UCI HAR Dataset.zip", inner.getvalue())
     arrays, kept_in = obtain(har.SOURCE, tmp_path, [path])
     assert kept_in == tmp_path / "har.npz"
-    assert arrays["client"].tolist() == [0] * 16 + [1] * 16 + [2] * 12
-    assert arrays["is_test_official"].sum() == 12
+    assert arrays["client"].tolist() == [0] * 16 + [1] * 16 + [n for n in range(2, 30) for _ in range(8)]
+    assert arrays["is_test_official"].sum() == 28 * 8
     data = har.har(directory=str(tmp_path))
-    assert (len(data.ids), data.shape, data.classes) == (3, (561,), 6)
-    assert int(data.train.sizes.sum() + data.test.sizes.sum()) == 44
+    assert (len(data.ids), data.shape, data.classes) == (30, (561,), 6)
+    assert int(data.train.sizes.sum() + data.test.sizes.sum()) == 32 + 28 * 8
 
 
-def test_hospitals_come_from_their_files_with_or_without_names(tmp_path: Path) -> None:
+def test_hospitals_come_from_their_files_with_or_without_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patients, "HEART", replace(patients.HEART, checksum=""))
     patient = "63.0,1.0,1.0,145.0,{},1.0,2.0,150.0,0.0,2.3,3.0,{},6.0,{}"
     for k, name in enumerate(patients.HOSPITALS):
         lines = [patient.format(233 if n % 2 else 0, "?" if n else "0.0", n % 5) for n in range(5 + k)]
         names = [",".join([*patients.HEART_COLUMNS, "num"])] if k == 0 else []
         (tmp_path / f"processed.{name}.data").write_text("\n".join([*names, *lines]) + "\n")
     files = [tmp_path / file.name for file in patients.HEART.files]
-    arrays, _ = obtain(replace(patients.HEART, checksum=""), tmp_path, files)
+    arrays, _ = obtain(patients.HEART, tmp_path, files)
     assert np.bincount(arrays["client"]).tolist() == [5, 6, 7, 8]
     assert np.isnan(arrays["x"]).sum() == 4 + 5 + 6 + 7
     data = patients.heart_disease(directory=str(tmp_path))
@@ -338,14 +340,14 @@ def test_hospitals_come_from_their_files_with_or_without_names(tmp_path: Path) -
         patients.heart_from_files(files)
 
 
-def test_breast_cancer_comes_from_two_tables(tmp_path: Path) -> None:
+def test_breast_cancer_comes_from_two_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["pid", "age_at_index", *(f"f{n}" for n in range(38)), "E", "T"]
     lines = [[f"P{n}", "60", *["1"] * 38, str(float(n % 2)), str(100.0 * n)] for n in range(30)]
     (tmp_path / "brca.csv").write_text("\n".join(",".join(line) for line in [names, *lines]) + "\n")
     folds = [f"P{n},{half},{half}_{n % 3}" for n in range(29) for half in ["test" if n % 4 == 0 else "train"]]
     (tmp_path / "train_test_split.csv").write_text("\n".join(["pid,fold,fold2", *folds]) + "\n")
-    source = replace(patients.BRCA, checksum="")
-    arrays, _ = obtain(source, tmp_path, [tmp_path / "train_test_split.csv", tmp_path / "brca.csv"])
+    monkeypatch.setattr(patients, "BRCA", replace(patients.BRCA, checksum=""))
+    arrays, _ = obtain(patients.BRCA, tmp_path, [tmp_path / "train_test_split.csv", tmp_path / "brca.csv"])
     assert (arrays["x"].shape, int(arrays["event"].sum()), int(arrays["is_test"].sum())) == ((29, 39), 14, 8)
     data = patients.tcga_brca(directory=str(tmp_path), years=2.0)
     assert data.ids == ("Northeast", "South", "West") or set(data.ids) == {"Northeast", "South", "West"}
@@ -355,18 +357,20 @@ def test_breast_cancer_comes_from_two_tables(tmp_path: Path) -> None:
         patients.brca_from_files([tmp_path / "brca.csv"])
 
 
-def test_parkinsons_comes_from_its_table(tmp_path: Path) -> None:
+def test_parkinsons_comes_from_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["subject#", "age", "sex", "test_time", "motor_UPDRS", "total_UPDRS", *list(patients.VOICE)[3:]]
     lines = [[str(n % 2 + 1), "60", "1", str(n), "20", str(17.6 * (n % 2 + 1)), *["0.01"] * 16] for n in range(20)]
     (tmp_path / "parkinsons_updrs.data").write_text("\n".join(",".join(line) for line in [names, *lines]))
-    obtain(replace(patients.PARKINSONS, checksum=""), tmp_path, [tmp_path / "parkinsons_updrs.data"])
+    monkeypatch.setattr(patients, "PARKINSONS", replace(patients.PARKINSONS, checksum=""))
+    obtain(patients.PARKINSONS, tmp_path, [tmp_path / "parkinsons_updrs.data"])
     data = patients.parkinsons(directory=str(tmp_path))
     assert data.ids == ("patient-00", "patient-01")
     np.testing.assert_allclose(data.train.y[:, 0], [0.1, 0.2], rtol=1e-5)
     assert data.train.x[0, 0, 0] == pytest.approx(0.5)
 
 
-def test_wisdm_comes_from_arff_alone_or_in_its_archive(tmp_path: Path) -> None:
+def test_wisdm_comes_from_arff_alone_or_in_its_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wisdm, "SOURCE", replace(wisdm.SOURCE, checksum=""))
     values = ",".join(["0.1"] * 30 + ["1", "2", "3", "100", "?", "200"] + ["1"] * 7)
     lines = [f"{n},{33 if n < 6 else 17},{values},{wisdm.ACTIVITIES[n % 6]}" for n in range(12)]
     text = "\n".join(["@relation person_activity", "@data", *lines]) + "\n"

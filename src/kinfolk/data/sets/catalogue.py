@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kinfolk.data.federation import Federation
 from kinfolk.data.sets import celeba, cifar, femnist, har, mnist, patients, school, silos, stackoverflow, wisdm
-from kinfolk.data.sets.download import Source
+from kinfolk.data.sets.source import Source
 from kinfolk.data.sets.synthetic import synthetic_schools
 
 

@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from kinfolk.data.federation import DataError, Federation, from_rows
-from kinfolk.data.given_rows import whole_number
-from kinfolk.data.sets.download import Arrays, File, Source, load_arrays
+from kinfolk.data.given_rows import drawing, whole_number
+from kinfolk.data.sets.download import load_arrays
 from kinfolk.data.sets.leaf import json_files, users
+from kinfolk.data.sets.source import Arrays, Facts, File, Source, whole
 
 ATTRIBUTE = "Smiling"
 SIDE = 84
@@ -40,14 +41,14 @@ def from_files(files: Sequence[Path]) -> Arrays:
     place = {name: number for number, name in enumerate(names)}
     return {
         "x": x,
-        "y": np.array([label for _, _, label, _ in listed], np.uint8),
+        "y": whole("y", [label for _, _, label, _ in listed]),
         "client": np.array([place[user] for _, user, _, _ in listed], np.int32),
         "is_test": np.array([test for _, _, _, test in listed]),
         "client_name": np.array(names),
     }
 
 
-Listed = list[tuple[str, str, int, bool]]
+Listed = list[tuple[str, str, float, bool]]
 """Image, celebrity, label, whether it is for testing."""
 
 
@@ -57,7 +58,7 @@ def _is_leaf_folder(path: Path) -> bool:
 
 def _of_leaf(lists: Sequence[Path]) -> Listed:
     return [
-        (str(image), user, int(label), test)
+        (str(image), user, label, test)
         for user, test, images, labels in users(lists)
         for image, label in zip(images, labels, strict=True)
     ]
@@ -112,6 +113,8 @@ SOURCE = Source(
     ),
     convert=from_files,
     needs=("x", "y", "client", "is_test"),
+    facts=Facts(features=(SIDE, SIDE, 3), labels=2),
+    reads_folders=True,
     by_hand="agree to its terms at https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html, fetch img_align_celeba.zip and "
     "the lists identity_CelebA.txt and list_attr_celeba.txt (or LEAF's JSON lists)",
 )
@@ -129,7 +132,7 @@ def celeba(
         whole_number("celebrities", celebrities, 1, 10**6, "leave it out for all")
     arrays = load_arrays(SOURCE, directory)
     chosen = np.unique(arrays["client"])
-    chosen = np.random.default_rng(seed).permutation(chosen)[:celebrities]
+    chosen = drawing(seed).permutation(chosen)[:celebrities]
     keep = np.isin(arrays["client"], chosen)
     test = arrays["is_test"][keep].astype(bool)
     return from_rows(

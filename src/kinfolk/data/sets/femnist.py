@@ -9,14 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from kinfolk.data.client_data import padded
 from kinfolk.data.federation import DataError, Federation
-from kinfolk.data.given_rows import whole_number
-from kinfolk.data.sets.download import Arrays, File, Source, load_arrays
+from kinfolk.data.given_rows import drawing, whole_number
+from kinfolk.data.sets.download import load_arrays
 from kinfolk.data.sets.leaf import json_files, users
+from kinfolk.data.sets.source import Arrays, Facts, File, Source, whole
 from kinfolk.data.sets.tf_example import clients_of, rows, unpacked
 
+PIXELS = 28 * 28
 FEWEST = 20
 """Writers with fewer images are left out."""
 
@@ -38,8 +41,7 @@ def _from_leaf(files: Sequence[Path]) -> Arrays:
     names: dict[str, int] = {}
     parts = []
     for name, test, x, y in users(files):
-        images = np.rint(255 * np.asarray(x, np.float32)).astype(np.uint8).reshape(-1, 28, 28)
-        parts.append((names.setdefault(name, len(names)), test, images, y))
+        parts.append((names.setdefault(name, len(names)), test, _images(name, x), whole("y", y)))
     return _joined(parts, list(names))
 
 
@@ -48,19 +50,30 @@ def _from_tff(path: Path) -> Arrays:
     place = {name: number for number, name in enumerate(names)}
     for test, split in enumerate(("all_train", "all_test")):
         for name, row in rows(path, split, names):
-            image = np.rint(255 * np.asarray(row["pixels"], np.float32)).astype(np.uint8).reshape(1, 28, 28)
-            parts.append((place[name], bool(test), image, [int(row["label"][0])]))
+            parts.append((place[name], bool(test), _images(name, [row["pixels"]]), whole("y", row["label"])))
     return _joined(parts, names)
 
 
-def _joined(parts: list[tuple[int, bool, np.ndarray, list]], names: list[str]) -> Arrays:
+def _images(writer: str, rows: Sequence[ArrayLike]) -> np.ndarray:
+    """Rows of grey values from 0 to 1 as images of bytes."""
+    pixels = np.asarray(rows, np.float32)
+    if len(rows) and (pixels.ndim != 2 or pixels.shape[1] != PIXELS):
+        raise DataError(f"writer {writer!r} has rows of shape {pixels.shape[1:]}, and an image has {PIXELS} pixels")
+    if not ((pixels >= 0) & (pixels <= 1)).all():
+        raise DataError(f"writer {writer!r} has pixels that are no numbers from 0 to 1: make the files again")
+    return np.rint(255 * pixels).astype(np.uint8).reshape(-1, 28, 28)
+
+
+def _joined(parts: list[tuple[int, bool, np.ndarray, np.ndarray]], names: list[str]) -> Arrays:
     if not parts:
         raise DataError("no writer was found: give files that have some")
+    if wrong := [names[number] for number, _, x, y in parts if len(x) != len(y)]:
+        raise DataError(f"writer {wrong[0]!r} has not as many labels as images: make the files again")
     client = np.concatenate([np.full(len(y), number, np.int32) for number, _, _, y in parts])
     order = np.argsort(client, kind="stable")
     return {
         "x": np.concatenate([x for _, _, x, _ in parts])[order],
-        "y": np.concatenate([np.asarray(y, np.uint8) for _, _, _, y in parts])[order],
+        "y": np.concatenate([y for _, _, _, y in parts])[order],
         "client": client[order],
         "is_test": np.concatenate([np.full(len(y), test) for _, test, _, y in parts])[order],
         "client_name": np.array(names),
@@ -81,6 +94,10 @@ SOURCE = Source(
     ),
     convert=from_files,
     needs=("x", "y", "client", "is_test"),
+    facts=Facts(features=(28, 28), labels=62, halves=True),
+    also=("emnist_all.sqlite",),
+    reads_folders=True,
+    given=("train", "test"),
     by_hand="make it with LEAF (data/femnist/preprocess.sh -s niid --sf 0.05 -k 0 -t sample) and give its folders "
     "train and test, or fetch emnist_all.sqlite.lzma of TensorFlow Federated",
 )
@@ -99,7 +116,7 @@ def femnist(
     arrays = load_arrays(SOURCE, directory)
     x, y, client, test = (arrays[name] for name in ("x", "y", "client", "is_test"))
     x = (255 - x.astype(np.float32))[..., None] / 255
-    generator = np.random.default_rng(seed)
+    generator = drawing(seed)
     counts = np.bincount(client)
     known = np.flatnonzero(counts >= FEWEST)
     chosen = np.sort(generator.permutation(known)[:writers])

@@ -15,7 +15,9 @@ import numpy as np
 
 from kinfolk.data.client_data import padded
 from kinfolk.data.federation import DataError, Federation
-from kinfolk.data.sets.download import Arrays, File, Source, load_arrays
+from kinfolk.data.given_rows import drawing
+from kinfolk.data.sets.download import load_arrays
+from kinfolk.data.sets.source import Arrays, Facts, File, Source, whole
 
 
 def from_zip(files: Sequence[Path]) -> Arrays:
@@ -31,12 +33,12 @@ def from_zip(files: Sequence[Path]) -> Arrays:
             [np.loadtxt(io.BytesIO(archive.read(places[f"{kind}_{half}.txt"])), ndmin=1) for half in HALVES]
             for kind in ("X", "y", "subject")
         )
-    client = np.concatenate(subject).astype(np.int32) - 1
+    client = whole("client", np.concatenate(subject) - 1).astype(np.int32)
     order = np.argsort(client, kind="stable")
     official = np.repeat([False, True], [len(part) for part in y])
     return {
         "x": np.concatenate(x).astype(np.float32)[order],
-        "y": (np.concatenate(y).astype(np.uint8) - 1)[order],
+        "y": whole("y", np.concatenate(y) - 1)[order],
         "client": client[order],
         "is_test_official": official[order],
     }
@@ -55,6 +57,7 @@ SOURCE = Source(
         ),
     ),
     convert=from_zip,
+    facts=Facts(features=(561,), clients=30, labels=6),
     others=("har_features",),
 )
 
@@ -67,7 +70,7 @@ def har(*, seed: int = 0, directory: str | None = None) -> Federation:
     """
     arrays = load_arrays(SOURCE, directory)
     x, y, client = arrays["x"].astype(np.float32).copy(), arrays["y"].astype(np.int32), arrays["client"]
-    drawn = np.random.default_rng(seed).uniform(size=len(y)) < 0.25
+    drawn = drawing(seed).uniform(size=len(y)) < 0.25
     test = arrays.get("is_test", drawn).astype(bool)
     parts = []
     for k in np.unique(client):

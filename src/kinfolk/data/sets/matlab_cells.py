@@ -12,7 +12,7 @@ import numpy as np
 from scipy.io import loadmat
 
 from kinfolk.data.federation import DataError, Federation
-from kinfolk.data.sets.download import Arrays
+from kinfolk.data.sets.source import Arrays
 
 BUNDLE = "https://www.dropbox.com/s/gxgnu3imufuoddj/private_silos_data.zip?dl=1"
 """School, Vehicle and GLEAM, as Liu, Hu, Wu and Smith (2022) give them to download."""
@@ -24,11 +24,24 @@ def from_cells(name: str, label: Callable[[np.ndarray], np.ndarray]) -> Callable
     def convert(files: Sequence[Path]) -> Arrays:
         cells = loadmat(io.BytesIO(_content(files[0], name)))
         x, y = ([np.asarray(cell) for cell in cells[key].ravel()] for key in ("X", "Y"))
+        _check(x, y)
         client = np.repeat(np.arange(len(x), dtype=np.int32), [len(rows) for rows in x])
         rows = np.concatenate(x).astype(np.float32)
         return {"x": rows, "y": label(np.concatenate([part.ravel() for part in y])), "client": client}
 
     return convert
+
+
+def _check(x: Sequence[np.ndarray], y: Sequence[np.ndarray]) -> None:
+    """Refuses cells that are not one of `X` and one of `Y` per client, with as many rows and columns as they should."""
+    if len(x) != len(y):
+        raise DataError(f"X has {len(x)} cells and Y {len(y)}: give the set's file, with one of each per client")
+    for k, (rows, targets) in enumerate(zip(x, y, strict=True)):
+        if rows.ndim != 2 or targets.size != len(rows):
+            raise DataError(
+                f"cell {k} has X of shape {rows.shape} and Y of shape {targets.shape}: give the set's file, with one "
+                "target per row"
+            )
 
 
 def two_classes(values: np.ndarray) -> np.ndarray:

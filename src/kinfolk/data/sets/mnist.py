@@ -14,23 +14,27 @@ import numpy as np
 
 from kinfolk.data.client_data import ClientData
 from kinfolk.data.federation import DataError, Federation
-from kinfolk.data.given_rows import whole_number
+from kinfolk.data.given_rows import drawing, whole_number
 from kinfolk.data.partition import masked, patches, turned
-from kinfolk.data.sets.download import Arrays, File, Source, load_arrays
+from kinfolk.data.sets.download import load_arrays
+from kinfolk.data.sets.source import Arrays, File, Source
 
 TRAIN = 60000
 
 
 def from_idx(files: Sequence[Path]) -> Arrays:
-    """Images and labels of the four published files, training rows first."""
-    if len(files) != len(PARTS):
-        raise DataError(
-            f"{len(files)} file(s) were given: give all of {', '.join(f'{part}-ubyte.gz' for part in PARTS)}"
-        )
-    raw = [gzip.decompress(path.read_bytes()) for path in files]
+    """Images and labels of the four published files (packed or not, in any order), training rows first."""
+    by_part = {path.name.replace(".idx", "-idx").partition("-ubyte")[0]: path for path in files}
+    if missing := [f"{part}-ubyte.gz" for part in PARTS if part not in by_part]:
+        raise DataError(f"{', '.join(missing)} is missing: give all four files, by their own names")
+    raw = [_unpacked(by_part[part].read_bytes()) for part in PARTS]
     x = np.concatenate([np.frombuffer(raw[n], np.uint8, offset=16).reshape(-1, 28, 28) for n in (0, 2)])
     y = np.concatenate([np.frombuffer(raw[n], np.uint8, offset=8) for n in (1, 3)])
     return {"x": x, "y": y, "client": np.zeros(len(y), np.int32)}
+
+
+def _unpacked(content: bytes) -> bytes:
+    return gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
 
 
 PARTS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
@@ -47,8 +51,7 @@ SOURCE = Source(
     called="rotated_mnist",
     needs=("x", "y"),
     checksum="895b8c38a8cf3b7db546c48bb7c436ec021f3f9864578a9c3a5e80b5624487ed",
-    by_hand="fetch the four files from there or from https://ossci-datasets.s3.amazonaws.com/mnist/, in the order "
-    + ", ".join(f"{part}-ubyte.gz" for part in PARTS),
+    by_hand="fetch the four files from there or from https://ossci-datasets.s3.amazonaws.com/mnist/",
 )
 
 
@@ -73,7 +76,7 @@ def rotated_mnist(
     arrays = load_arrays(SOURCE, directory)
     x, test_x = arrays["x"][:TRAIN], arrays["x"][TRAIN:]
     y, test_y = arrays["y"][:TRAIN], arrays["y"][TRAIN:]
-    generator = np.random.default_rng(seed)
+    generator = drawing(seed)
     if silos * train_rows > len(y) or silos * test_rows > len(test_y):
         raise DataError(f"{silos} silos of {train_rows} + {test_rows} images are more than MNIST has: take fewer")
     train, test = generator.permutation(len(y)), generator.permutation(len(test_y))

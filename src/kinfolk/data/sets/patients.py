@@ -12,8 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from kinfolk import limits
 from kinfolk.data.federation import DataError, Federation, from_rows
-from kinfolk.data.sets.download import Arrays, File, Source, load_arrays
+from kinfolk.data.given_rows import check_number
+from kinfolk.data.sets.download import load_arrays
+from kinfolk.data.sets.source import Arrays, Facts, File, Source
 from kinfolk.data.target import Target
 
 BOUNDS = "declared bounds"
@@ -82,6 +85,7 @@ HEART = Source(
     licence="CC BY 4.0",
     files=tuple(File(f"processed.{name}.data", f"{UCI}/heart-disease/processed.{name}.data") for name in HOSPITALS),
     convert=heart_from_files,
+    facts=Facts(gaps=True),
     checksum="f06fce3974f61e0a3c0cfb1d3e8d0d547495bae63884a12c03f2d9af5832836d",
 )
 
@@ -150,11 +154,15 @@ BRCA = Source(
 )
 
 
+YEARS = limits.above(0, 100, "it is the time in which a patient died or not; the set has 24 years")
+
+
 def tcga_brca(*, years: float = 3.0, seed: int = 0, directory: str | None = None) -> Federation:
     """One client per region, with FLamby's split: whether a patient died within `years`.
 
     Patients who were last seen alive before that are left out: nobody knows. The file has times and events.
     """
+    check_number("years", years, YEARS)
     arrays = load_arrays(BRCA, directory)
     died = (arrays["event"] == 1) & (arrays["time"] <= 365.25 * years)
     known = died | (arrays["time"] > 365.25 * years)

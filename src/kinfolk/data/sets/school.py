@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from kinfolk.data.federation import DataError, Federation, from_rows
-from kinfolk.data.sets.download import File, Source, load_arrays
+from kinfolk.data.sets.download import load_arrays
 from kinfolk.data.sets.matlab_cells import from_cells, standardised
+from kinfolk.data.sets.source import File, Source
 from kinfolk.data.target import Target
 
 SCALINGS = ("bounds", "as_published")

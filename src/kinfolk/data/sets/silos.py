@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from kinfolk.data.federation import Federation, from_rows
-from kinfolk.data.sets.download import File, Source, kept, load_arrays
+from kinfolk.data.sets.download import kept, load_arrays
 from kinfolk.data.sets.matlab_cells import BUNDLE, from_cells, standardised, two_classes
+from kinfolk.data.sets.source import Facts, File, Source
 
 OWN = "each silo's own statistics"
 VEHICLE = Source(
@@ -20,7 +21,9 @@ VEHICLE = Source(
     licence="none stated",
     files=(File("private_silos_data.zip", BUNDLE),),
     convert=from_cells("vehicle.mat", two_classes),
+    facts=Facts(features=(100,), clients=23, labels=2),
     others=("vehicle_ditto_train",),
+    also=("vehicle.mat",),
     by_hand="fetch private_silos_data.zip (School, Vehicle, GLEAM) named on that page, or vehicle.mat of Mocha",
 )
 GLEAM = Source(
@@ -30,6 +33,8 @@ GLEAM = Source(
     licence="none stated; free for research",
     files=(File("private_silos_data.zip", BUNDLE),),
     convert=from_cells("gleam.mat", two_classes),
+    facts=Facts(clients=38, labels=2),
+    also=("gleam.mat",),
     by_hand="fetch private_silos_data.zip (School, Vehicle, GLEAM) named on that page",
 )
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from kinfolk.data.federation import DataError, Federation, from_rows
-from kinfolk.data.sets.download import Arrays, File, Source, load_arrays
+from kinfolk.data.sets.download import load_arrays
 from kinfolk.data.sets.patients import BOUNDS, number, within
+from kinfolk.data.sets.source import Arrays, Facts, File, Source
 
 ARFF = "WISDM_ar_v1.1_transformed.arff"
 HISTOGRAM, AVERAGE, PEAK, REST = (-0.1, 0.3), (-10.0, 10.0), (0.0, 5000.0), (0.0, 10.0)
@@ -67,6 +68,8 @@ SOURCE = Source(
         ),
     ),
     convert=from_arff,
+    facts=Facts(gaps=True),
+    also=(ARFF,),
     checksum="990db4a8ef2c85f5f42efae1361e03a3209f06d2a73828ff93d9d4fa7dd5880f",
 )
 
