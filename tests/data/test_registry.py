@@ -17,6 +17,7 @@ from kinfolk import DataChoice, Experiment, Phase, from_rows, none, register_dat
 from kinfolk.data import registry
 from kinfolk.data.federation import DataError, Federation
 from kinfolk.data.registry import load_data, recorded
+from kinfolk.toml import from_toml, to_toml
 
 MODULE = """
 import numpy as np
@@ -153,6 +154,51 @@ def test_the_directory_is_part_of_the_experiment(tmp_path: Path, monkeypatch: py
     with pytest.raises(DataError, match=r"har_features.npz is not in .*here"):
         load_data(DataChoice("har", directory=str(tmp_path / "here")), 0)
     assert replace(DataChoice("har"), directory="d").directory == "d"
+
+
+def of_two(*, clients: int = 2, spread: float = 0.0, words: str = "no", which: int | None = None) -> Federation:
+    return from_rows(np.full((12, 1), spread), np.arange(12.0), np.arange(12) % clients, name=f"{words}{which}")
+
+
+def test_a_function_is_told_options_by_an_experiment() -> None:
+    register_dataset("two", of_two)
+    text = 'seed = 0\n[data]\nname = "two"\n[data.options]\nclients = 3\nspread = 1\nwhich = 7\n'
+    choice = from_toml(text, Experiment).data
+    found, plain = load_data(choice, 0), load_data(DataChoice("two"), 0)
+    assert (len(found.ids), found.name, float(found.train.x[0, 0, 0])) == (3, "no7", 1.0)
+    assert (len(plain.ids), plain.grouping) == (2, "data set two")
+    assert found.grouping == "data set two, clients=3, spread=1, which=7"  # its client 0 has other rows
+    assert from_toml(to_toml(Experiment(data=choice)), Experiment).data == choice
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"client": 3}, "data.options.client=3: data='two' has no option of that name; did you mean 'clients'?"),
+        ({"seed": 3}, "data.options.seed=3 has a place of its own: give seed"),
+        ({"directory": "x"}, "data.options.directory='x' has a place of its own: give data.directory"),
+        ({"clients": 2.5}, "data.options.clients=2.5 must be like its default, 2: give a int"),
+        ({"clients": True}, "data.options.clients=True must be like its default"),
+        ({"spread": "much"}, "data.options.spread='much' must be like its default, 0.0: give a float"),
+    ],
+)
+def test_an_option_that_a_function_does_not_have_is_refused(options: dict[str, Any], words: str) -> None:
+    register_dataset("two", of_two)
+    with pytest.raises(DataError, match=words):
+        load_data(DataChoice("two", options=options), 0)
+
+
+def test_tables_have_no_options_and_a_function_may_have_none() -> None:
+    with pytest.raises(DataError, match="belong to a set's function, and tables have none"):
+        load_data(DataChoice("mine", files=("a.csv",), options={"clients": 2}), 0)
+    register_dataset("none", lambda: of_two())
+    with pytest.raises(DataError, match="it has none: leave it out"):
+        load_data(DataChoice("none", options={"clients": 2}), 0)
+
+
+def test_a_name_that_is_nearly_right_is_recognised() -> None:
+    with pytest.raises(DataError, match=r"data='scool' is not one of .*did you mean 'school'"):
+        load_data(DataChoice("scool"), 0)
 
 
 def test_the_package_lists_its_public_names() -> None:

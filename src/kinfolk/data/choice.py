@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from kinfolk import limits
 
@@ -30,6 +31,8 @@ class DataChoice:
     """The file that declares the columns; None: drafted from the data, which only a simulation may do."""
     directory: str | None = None
     """Where the files of built-in sets lie; None: where KINFOLK_DATA says, else they are downloaded."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """What else the set's function is told (`kinfolk data describe` shows it), where that differs from its defaults."""
     given: bool = False
     """Whether it was a federation that `run` was given as an object: no name finds it, and `resume` needs it again."""
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from importlib import import_module
+from typing import Any
 
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import DataError, Federation, pooled
 from kinfolk.data.sets.catalogue import BUILT_IN
 from kinfolk.data.tables.encode import load_tables
+from kinfolk.toml import shown
 
 Load = Callable[..., Federation]
 
@@ -25,7 +28,8 @@ def register_dataset(name: str, load: Load) -> None:
     """Gives data of one's own a name, by which experiments and the command line find them in this process.
 
     `name`: not one that is taken, and without a colon. `load`: returns the `Federation`; it is called with those of
-    `seed`, `test_fraction`, `scaling` and `directory` that are among its parameters, and all others need defaults.
+    `seed`, `test_fraction`, `scaling` and `directory` that are among its parameters, and all others need defaults, of
+    which `DataChoice.options` may be others.
 
     A run records a function that can be imported as `package.module:function`, so that `resume` finds it in another
     process; such a reference is itself a name for data, and needs no registration.
@@ -46,6 +50,10 @@ def load_data(choice: DataChoice, seed: int) -> Federation:
 
     `choice`: which, in the words of an experiment.
     """
+    if choice.files and choice.options:
+        raise DataError(
+            f"data.options={choice.options!r} belong to a set's function, and tables have none: leave it out"
+        )
     if choice.files:
         return load_tables(choice, seed)
     if choice.given:
@@ -56,13 +64,32 @@ def load_data(choice: DataChoice, seed: int) -> Federation:
     for name in ("test_fraction", "scaling"):
         if name not in wanted and options[name] != getattr(DataChoice, name):
             raise DataError(f"{name}={options[name]!r} changes nothing in data={choice.name!r}: leave it out")
-    federation = load(**{name: options[name] for name in wanted})
+    federation = load(**{name: options[name] for name in wanted}, **_own_options(choice, load))
     if not isinstance(federation, Federation):
         raise DataError(
             f"data={choice.name!r} returned a {type(federation).__name__}: return a Federation, as from_rows makes one"
         )
-    federation = federation if federation.grouping else replace(federation, grouping=f"data set {choice.name}")
+    if not federation.grouping:  # other options may give a client of the same name other rows
+        told = "".join(f", {name}={value!r}" for name, value in sorted(choice.options.items()))
+        federation = replace(federation, grouping=f"data set {choice.name}{told}")
     return pooled(federation) if choice.pooled else federation
+
+
+def _own_options(choice: DataChoice, load: Load) -> dict[str, Any]:
+    """What the choice tells the function beside `OPTIONS`, if the function takes it."""
+    own = {name: one for name, one in inspect.signature(load).parameters.items() if name not in OPTIONS}
+    for name, value in choice.options.items():
+        words = f"data.options.{name}={shown(value)}"
+        if name in OPTIONS:
+            raise DataError(f"{words} has a place of its own: give {'seed' if name == 'seed' else f'data.{name}'}")
+        if name not in own:
+            near = difflib.get_close_matches(name, own, 1, 0.0)
+            remedy = f"did you mean {near[0]!r}?" if near else "it has none: leave it out"
+            raise DataError(f"{words}: data={choice.name!r} has no option of that name; {remedy}")
+        default = own[name].default
+        if default is not None and type(value) is not type(default) and (type(default), type(value)) != (float, int):
+            raise DataError(f"{words} must be like its default, {default!r}: give a {type(default).__name__}")
+    return choice.options
 
 
 def recorded(choice: DataChoice) -> DataChoice:
@@ -84,8 +111,10 @@ def _function(name: str) -> Load:
         return _imported(name)
     if name in BUILT_IN or name in _REGISTERED:
         return BUILT_IN[name].load if name in BUILT_IN else _REGISTERED[name]
+    known = sorted({*BUILT_IN, *_REGISTERED})
+    near = [f"did you mean {other!r}? Or " for other in difflib.get_close_matches(name, known, 1)]
     raise DataError(
-        f"data={name!r} is not one of {sorted({*BUILT_IN, *_REGISTERED})}: register_dataset it in this process, "
+        f"data={name!r} is not one of {known}: {''.join(near)}register_dataset it in this process, "
         "name a function as 'package.module:function', or give the federation itself, as data= of run or resume"
     )
 
