@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from kinfolk import models
 from kinfolk.algorithms import REGISTRY
 from kinfolk.algorithms.registry import resolve
 from kinfolk.algorithms.relations import RELATED, RELATION, with_relation
+from kinfolk.data.federation import Federation
 from kinfolk.outcomes import OUTCOMES
 from kinfolk.personalize import registry
 from kinfolk.toml import ConfigError
@@ -28,6 +30,21 @@ OWN = "own"
 OF_ANY_OUTCOME = ("linear", "mlp")
 """`linear` is the linear model of whatever the data hold: the default, which has to fit them."""
 NAMES = (*LINEAR, "mlp", "cnn", *models.NETWORKS, *(SPARSE + name for name in LINEAR))
+
+
+def is_sparse(data: Federation) -> bool:
+    """Whether rows are given by their entries."""
+    return getattr(data.train, "features", None) is not None
+
+
+def fitting(choice: ModelChoice, data: Federation) -> ModelChoice:
+    """The model to build for these rows: `linear` is the one for sparse rows where they are, others are as named."""
+    if choice.name == OWN or is_sparse(data) == choice.name.startswith(SPARSE):
+        return choice
+    if choice.name == "linear":
+        return replace(choice, name=SPARSE + choice.name)
+    kind = "sparse, and it reads dense ones" if is_sparse(data) else "dense, and it reads sparse ones"
+    raise ConfigError(f"model={choice.name!r}: the rows of {data.name!r} are {kind}: use 'linear', which fits both")
 
 
 def build_model(choice: ModelChoice, shape: tuple[int, ...], outcome: str, classes: int) -> Model:

@@ -22,6 +22,7 @@ from kinfolk.outcomes import OUTCOMES
 from kinfolk.privacy.levels import PrivacyLevel, example_level
 from kinfolk.toml import ConfigError
 from kinfolk.training import public_numbers
+from kinfolk.training.build import is_sparse
 from kinfolk.training.experiment import Afterwards, Experiment, ModelChoice, Phase, Training, require_level
 from kinfolk.training.inputs import as_units
 from kinfolk.training.public_numbers import Method, Settings
@@ -167,11 +168,6 @@ def linear_model(outcome: str, sparse: bool = False) -> ModelChoice:
     return ModelChoice(f"{'sparse_' if sparse else ''}{MODELS[outcome]}")
 
 
-def is_sparse(federation: Federation) -> bool:
-    """Whether rows are given by their entries."""
-    return getattr(federation.train, "features", None) is not None
-
-
 def numbers_of(federation: Federation) -> Numbers:
     """What is public about this federation."""
     sizes = tuple(map(int, federation.train.sizes.tolist()))
@@ -254,7 +250,7 @@ def _own_and_shared(model: ModelChoice, public: Numbers, theory: Method, given: 
 def for_choice(choice: DataChoice, seed: int, privacy: PrivacyLevel, given: Given) -> Recipe:
     """Model, local work and method for data by name: a built-in set, or a function of the user's own (loaded here).
 
-    A built-in set, which is not loaded here, gets the linear model of whatever it holds.
+    A built-in set, which is not loaded here, gets the linear model of whatever it holds (`training/build.py` fits it).
     """
     if ":" in choice.name:
         return for_federation(load_data(choice, seed), privacy, given)
