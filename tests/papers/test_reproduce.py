@@ -173,6 +173,17 @@ def test_what_is_stored_gives_the_pages() -> None:
     assert (study.PAGES / "index.md").read_text() == index(list(KNOWN.values()), records)
 
 
+@pytest.mark.fast
+def test_every_quick_run_can_be_judged() -> None:
+    """Full runs hide quick ones: a statement about a curve that a quick run does not have would end `--all --quick`."""
+    records = [json.loads(path.read_text()) for path in (study.RESULTS / "quick").glob("*.json")]
+    assert {record["item"] for record in records} == {name for name, made in KNOWN.items() if made.measure}
+    for record in records:
+        measured = of_record(record)
+        assert verdict(KNOWN[record["item"]], measured) in VERDICTS[:4], record["item"]
+        assert sentence(KNOWN[record["item"]], measured)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [name for name, made in KNOWN.items() if made.measure])
@@ -184,6 +195,9 @@ def test_a_small_cell_of_every_item_runs(name: str) -> None:
     assert record["curves"]
     assert all(points for points in record["curves"].values())
     assert of_record(json.loads(as_json(record))).curves == record["curves"]
+    if name.startswith("model-protected"):  # cells of the other papers leave methods out
+        quick = study.RESULTS / "quick" / f"{name.replace('/', '-')}.json"
+        assert record["curves"].keys() == json.loads(quick.read_text())["curves"].keys()
 
 
 @pytest.mark.fast
@@ -201,6 +215,23 @@ def test_better_is_by_more_than_two_standard_errors() -> None:
     fallen = {"a": [Point(20.0, 0.12, 0.001), Point(320.0, 0.117, 0.0005)]}
     assert model_protected.falls(fallen, "a")
     assert not model_protected.falls({"a": [Point(20.0, 0.1172, 0.004), Point(320.0, 0.116, 0.004)]}, "a")
+
+
+@pytest.mark.fast
+def test_a_dip_that_is_noise_is_no_optimum() -> None:
+    def curve(middle: float) -> dict[str, list[Point]]:
+        seeds = {-1.0: (0.2, 0.3, 0.4), 1.0: (0.21 - middle, 0.29 - middle, 0.4 - middle), 2.0: (0.21, 0.3, 0.41)}
+        return {"ours": [Point(x, sum(own) / 3, 0.05, own) for x, own in seeds.items()]}
+
+    assert model_protected.dips(curve(0.1), "ours")
+    assert not model_protected.dips(curve(1e-5), "ours")
+    assert not model_protected.dips(curve(0.1), "ours", -1)
+
+
+@pytest.mark.fast
+def test_all_panels_of_a_figure_are_asked_for_by_its_name() -> None:
+    assert [made.name[-2:] for made in study.asked(KNOWN, ["cross-silo/figure-3"])] == ["3a", "3b", "3c", "3d"]
+    assert [made.name for made in study.asked(KNOWN, ["pmtl/figure-1"])] == ["pmtl/figure-1"]
 
 
 @pytest.mark.fast

@@ -28,9 +28,21 @@ from benchmarks.studies.covariance.tasks_matrix import USES, ByTasks
 from kinfolk.report import line_chart
 from kinfolk.verify.covariance_iterative import Iterative
 
-MIDDLE = 0.5
-"""Of School's scores, which lie between 0 and 1."""
 PICTURES = Path(__file__).parents[3] / "docs" / "pictures"
+
+
+Errors = dict[str, list[np.ndarray]]
+"""By method, for each of EPSILONS: of every repetition."""
+
+
+def means(found: Errors) -> dict[str, list[float]]:
+    """Of the repetitions."""
+    return {name: [float(values.mean()) for values in own] for name, own in found.items()}
+
+
+def each(found: Errors) -> dict[str, list[list[float]]]:
+    """As JSON holds them."""
+    return {name: [values.round(6).tolist() for values in own] for name, own in found.items()}
 
 
 def schedule(repetitions: int) -> dict[str, Any]:
@@ -67,7 +79,7 @@ def privacy(repetitions: int) -> dict[str, Any]:
         def setting(epsilon: float, pattern: str = pattern) -> dict[str, float]:
             return found_settings(pattern, "gaussian", epsilon)
 
-        curves = compare(
+        found = compare(
             data,
             trial,
             pattern,
@@ -76,7 +88,7 @@ def privacy(repetitions: int) -> dict[str, Any]:
             base=lambda ridge, pattern=pattern: iterative(pattern),
             setting=setting,
         )
-        result[pattern] = curves
+        result[pattern] = curves = means(found)
         draw_privacy(pattern, curves)
     return result
 
@@ -100,46 +112,52 @@ def compare(
     *,
     base: Callable[[float], Iterative],
     setting: Callable[[float], dict[str, float]],
-    middle: float = 0.0,
-) -> dict[str, list[float]]:
-    """Mean errors of all methods over EPSILONS; those without privacy are flat."""
-    delta, curves = delta_for(data.clients), {}
+    centred: bool = False,
+) -> Errors:
+    """Errors of all methods; those without privacy are flat. `centred`: example-level methods get `mean_target`."""
+    delta, found = delta_for(data.clients), {}
 
     def flat(name: str, fit: methods.Fit) -> None:
-        curves[name] = [float(methods.errors(data, fit).mean())] * len(EPSILONS)
+        found[name] = [methods.errors(data, fit)] * len(EPSILONS)
 
     flat("single-task l2", methods.fit_alone(ridge))
     flat("single-task l1", methods.fit_lasso(methods.search(trial, methods.fit_lasso, (0.01, 0.03, 0.1))))
     shared = methods.fit_trace if pattern == "low_rank" else methods.fit_groups
     flat("non-private proximal", shared(methods.search(trial.only(2), shared, (0.3, 1.0, 3.0))))
-    curves |= example_level(data.less(middle), trial.only(2).less(middle), rows)
+    mean = mean_target(trial) if centred else 0.0
+    found |= example_level(data.less(mean), trial.only(2).less(mean), rows)
     private: dict[str, Callable[[float], methods.Fit]] = {
         "one-shot": lambda e: methods.fit_one_shot(e, delta, ridge, pattern)
     }
     if pattern == "group_sparse":
         private["one-shot, Laplace"] = lambda e: methods.fit_one_shot(e, delta, ridge, pattern, True)
     for name, make in private.items():
-        curves[name] = [float(methods.errors(data, make(epsilon)).mean()) for epsilon in EPSILONS]
-    curves["iterative"] = []
+        found[name] = [methods.errors(data, make(epsilon)) for epsilon in EPSILONS]
+    found["iterative"] = []
     for epsilon in EPSILONS:
         fit = methods.fit_iterative(base(ridge), setting(epsilon), epsilon, delta, ridge)
-        curves["iterative"].append(float(methods.errors(data, fit).mean()))
-    return curves
+        found["iterative"].append(methods.errors(data, fit))
+    return found
 
 
-def example_level(data: Repetitions, trial: Repetitions, rows: int) -> dict[str, list[float]]:
-    """Mean errors of the two example-level methods over EPSILONS, protecting a whole client of at most `rows` examples.
+def mean_target(data: Repetitions) -> float:
+    """Of all training rows, as if everybody knew it: so much is given to the example-level methods."""
+    return float(data.y.sum() / data.mask.sum())
+
+
+def example_level(data: Repetitions, trial: Repetitions, rows: int) -> Errors:
+    """Errors of the two example-level methods, protecting a whole client of at most `rows` examples.
 
     All tuned on the trial; task relations without privacy beside them. Strong penalties make these methods predict 0,
-    so targets should be less the middle of their range.
+    so targets should be less their mean.
     """
     delta = delta_for(data.clients)
-    free = float(methods.errors(data, methods.shared_relationship(trial)).mean())
-    curves = {"MTRL (non-private)": [free] * len(EPSILONS)}
+    free = methods.errors(data, methods.shared_relationship(trial))
+    found = {"MTRL (non-private)": [free] * len(EPSILONS)}
     for name, make in (("DP-MTRL", methods.private_relationship), ("DP-AGGR", methods.private_averaged)):
         fits = [make(trial, epsilon, delta, rows) for epsilon in EPSILONS]
-        curves[f"{name}, group privacy"] = [float(methods.errors(data, fit).mean()) for fit in fits]
-    return curves
+        found[f"{name}, group privacy"] = [methods.errors(data, fit) for fit in fits]
+    return found
 
 
 def examples_again(repetitions: int) -> dict[str, Any]:
@@ -150,14 +168,17 @@ def examples_again(repetitions: int) -> dict[str, Any]:
         for name in PATTERNS if part == "privacy" else ("30%", "10%"):
             if part == "privacy":
                 data, trial, rows = synthetic(name, repetitions), synthetic(name, 2, SEARCH_SEED), 30
-                curves, draw_it = result[name], draw_privacy
+                curves, draw_it, kept = result[name], draw_privacy, {}
             else:
                 share = int(name[:-1]) / 100
                 seeds = range(repetitions), range(SEARCH_SEED, SEARCH_SEED + 2)
-                data, trial = (school_rows(share, chosen).less(MIDDLE) for chosen in seeds)
+                data, trial = (school_rows(share, chosen) for chosen in seeds)
+                data, trial = (one.less(mean_target(trial)) for one in (data, trial))
                 rows = int(np.asarray(data.mask[0].sum(axis=1)).max())
-                curves, draw_it = result[name]["curves"], draw_school
-            curves |= example_level(data, trial, rows)
+                curves, draw_it, kept = result[name]["curves"], draw_school, result[name]["each"]
+            again = example_level(data, trial, rows)
+            curves |= means(again)
+            kept |= each(again)
             draw_it(name, curves)
         path.write_text(json.dumps(result | {"repetitions of example-level methods": repetitions}, indent=1) + "\n")
     return {}
@@ -228,10 +249,11 @@ def school_part(repetitions: int) -> dict[str, Any]:
             return methods.search_iterative(trial, base, epsilon, delta_for(139), ridge, (1, 3))
 
         most = int(sizes.max())
-        curves = compare(
-            data, trial, "low_rank", ridge, most, base=lambda _, base=base: base, setting=setting, middle=MIDDLE
+        found = compare(
+            data, trial, "low_rank", ridge, most, base=lambda _, base=base: base, setting=setting, centred=True
         )
-        result[f"{fraction:.0%}"] = {"ridge": ridge, "curves": curves}
+        curves = means(found)
+        result[f"{fraction:.0%}"] = {"ridge": ridge, "curves": curves, "each": each(found)}
         draw_school(f"{fraction:.0%}", curves)
     return result
 

@@ -172,9 +172,18 @@ def _tried(
 
 
 def search_iterative(
-    data: Repetitions, base: Iterative, epsilon: float, delta: float, ridge: float, rounds: Sequence[int]
+    data: Repetitions,
+    base: Iterative,
+    epsilon: float,
+    delta: float,
+    ridge: float,
+    rounds: Sequence[int],
+    weights: np.ndarray | None = None,
 ) -> dict[str, float]:
-    """Strength, clip, shift and rounds with the smallest mean error on repetitions that are used for nothing else."""
+    """Strength, clip, shift and rounds with the smallest mean error on repetitions that are used for nothing else.
+
+    `weights`: how the budget is divided over the rounds, of which there is one number then.
+    """
     start = jax.vmap(lambda x, y: baselines.ridge_alone(x, y, ridge))(data.x, data.y)
     norm = float(jnp.linalg.norm(start, axis=-1).mean())
     shifts = (-0.4, 0.0, 0.5, 1.0) if base.noise == "gaussian" else (0.0,)
@@ -183,7 +192,7 @@ def search_iterative(
 
     best: tuple[float, dict[str, float]] = (np.inf, {})
     for turns in rounds:
-        levels = jnp.asarray(levels_for(epsilon, delta, turns, base.noise, None), jnp.float32)
+        levels = jnp.asarray(levels_for(epsilon, delta, turns, base.noise, weights), jnp.float32)
         test, keys = (data.test_x, data.test_y, data.test_mask), data.keys(77)
         found = np.asarray(_tried(base, tuple(columns), levels, keys, start, (data.x, data.y, data.mask), test))
         index = int(np.nanargmin(found))

@@ -1,8 +1,8 @@
 """Covariance sharing: accuracy, harm, figures of the paper with sound noise, School, and cost.
 
     python -m benchmarks.studies.covariance.run [--repetitions 20]
-        [settings edges table printed crossed odd nearly harm schedule privacy tasks tasks_matrix school examples
-         classes cost attack picture]
+        [settings by_figure edges table printed crossed odd nearly harm schedule privacy tasks tasks_matrix school
+         examples classes cost attack picture]
 
 Each part writes results/PART.json beside it, and figures to docs/pictures. Hyper-parameters of every method
 (the one-shot method has one, its ridge) were searched on 4 repetitions with other seeds: that search is not private.
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.studies.covariance import figures, methods
+from benchmarks.studies.covariance import by_figure, figures, methods
 from benchmarks.studies.covariance.classes import classification
 from benchmarks.studies.covariance.cost import seconds
 from benchmarks.studies.covariance.data import (
@@ -239,6 +239,7 @@ def attack(repetitions: int) -> dict[str, Any]:
 
 PARTS: dict[str, Callable[[int], dict[str, Any]]] = {
     "settings": settings,
+    "by_figure": by_figure.search,
     "edges": edges,
     "table": table,
     "printed": printed,

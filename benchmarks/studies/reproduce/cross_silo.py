@@ -11,28 +11,27 @@ from benchmarks.studies.reproduce.cross_silo_measures import (
     FEDAVG,
     FIRST,
     FORMED,
-    GLEAM,
     IFCA,
     LOCAL,
     MASKS,
     MEAN,
     MOCHA,
-    PART,
     SCHOOL,
     SCHOOL_WORDS,
     STRENGTH_AT,
     TAUS,
     TUNE,
-    VEHICLE,
     WARM,
     cifar,
     extra,
     figure_2,
     figure_3,
+    figure_3a,
     figure_4,
     figure_5,
     figure_6,
     figure_7,
+    gleam_or_like,
     outweighed,
 )
 from benchmarks.studies.reproduce.records import (
@@ -54,7 +53,8 @@ def claims_3(epsilon: float | None = None) -> tuple[Claim, ...]:
     least as good as local training and FedAvg says nothing where both are in its grid, as strength 0 and infinity."""
     alone = Claim("no other method is better than MR-MTL at any epsilon", lambda c: unrivalled(with_privacy(c), [MEAN]))
     if epsilon is None:
-        return (alone,)
+        above = Claim("at some epsilon MR-MTL is better than every other method", lambda c: leads(with_privacy(c)))
+        return (alone, above)
     says = f"at epsilon {epsilon:g} MR-MTL is better than local and FedAvg"
     return (alone, Claim(says, lambda c: clearly(c, MEAN, [LOCAL, FEDAVG], epsilon)))
 
@@ -112,7 +112,7 @@ def items() -> list[Item]:
             "privacy and utility (Vehicle)",
             shows.format("0.5"),
             claims_3(0.5),
-            partial(figure_3, VEHICLE, PART),
+            figure_3a,
         ),
         Item(
             "cross-silo/figure-3b",
@@ -129,12 +129,12 @@ def items() -> list[Item]:
             "privacy and utility (GLEAM)",
             shows.format("1.5"),
             claims_3(1.5),
-            partial(figure_3, GLEAM, "a stand-in for GLEAM: 38 silos, 120 rows, 40 features", stand_in=True),
+            gleam_or_like,
         ),
         Item(
             "cross-silo/figure-3d",
             "privacy and utility (CIFAR-10)",
-            "MR-MTL is at least as good as the other methods.",
+            "MR-MTL is better than the other methods (said of all four panels together).",
             claims_3(),
             cifar,
         ),
@@ -202,8 +202,8 @@ def items() -> list[Item]:
                 f"cross-silo/figure-6{letter}",
                 f"rotated and masked MNIST, masks level {'abcd'.index(letter)}",
                 "Warm-started MR-MTL matches IFCA, which is best by construction, where clusters are all there is; "
-                "MR-MTL remains best as silos differ more, and the warm start gains less and less. (That local "
-                "training gains nothing from it was not tried in full.)",
+                "MR-MTL remains best as silos differ more, and the warm start gains less and less (each panel tries "
+                "only that it gains little). That local training gains nothing from it was not tried in full.",
                 tuple(claims),
                 partial(figure_6, masks),
             )
@@ -239,6 +239,11 @@ SCHOOL_NUMBERS = {FEDAVG: 0.02564, LOCAL: 0.02628, MEAN: 0.02394}
 def school_numbers() -> tuple[Printed, ...]:
     """At epsilon 6; a mean of 5 seeds moves by 0.0002 with the noise alone."""
     return tuple(Printed(name, value, name, 6.0, 0.0004) for name, value in SCHOOL_NUMBERS.items())
+
+
+def leads(curves: Curves) -> bool:
+    """Whether MR-MTL is better than all others at some place."""
+    return clearly(curves, MEAN, [name for name in curves if name != MEAN])
 
 
 def _up(curves: Curves, name: str) -> float:

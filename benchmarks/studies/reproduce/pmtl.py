@@ -50,7 +50,7 @@ HIGHER = (
     Claim("PMTL is more accurate than the global model at every epsilon", lambda c: leads(c, [GLOBAL])),
     Claim(
         "the gap is larger at some epsilon below 1 than at any above",
-        lambda c: max(gaps(c, lambda x: x < 1)) > max(gaps(c, lambda x: x > 1), default=-1.0),
+        lambda c: max(gaps(c, lambda x: x < 1), default=-1.0) > max(gaps(c, lambda x: x > 1), default=-1.0),
     ),
 )
 LEARNS = Claim(

@@ -139,7 +139,8 @@ def main(arguments: list[str] | None = None, in_pieces: Each = each, say: Say = 
         found = of_record(record)
         judged = None if args.cell else verdict(known[name], found)
         words = "ran" if args.cell else sentence(known[name], found)
-        say(f"{name} ({record['seconds']:.0f} CPU s): {f'{judged}. ' if judged else ''}{words}")
+        spent = record["took"].removesuffix(".") or f"{record['seconds']:.0f} CPU s"
+        say(f"{name} ({spent}): {f'{judged}. ' if judged else ''}{words}")
         done[name] = {"name": name, "verdict": judged, "says": words, "cpu_seconds": record["seconds"], "size": size}
         if not args.cell:
             keep(record, say)
@@ -166,8 +167,12 @@ def asked(known: dict[str, Item], names: Sequence[str], *, every: bool = False) 
 
 
 def chosen(name: str, names: Sequence[str]) -> bool:
-    """Whether an item was asked for, by its name or its paper's."""
-    return name in names or name.split("/")[0] in names
+    """Whether an item was asked for, by its name, that of all its panels, or its paper's.
+
+    >>> chosen("pmtl/figure-3b", ["pmtl/figure-3"]), chosen("pmtl/figure-3b", ["pmtl"]), chosen("pmtl/table-1", ["p"])
+    (True, True, False)
+    """
+    return bool({name, name.rstrip("abcd"), name.split("/")[0]} & set(names))
 
 
 if __name__ == "__main__":

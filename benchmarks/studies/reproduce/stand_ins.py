@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 from scipy.sparse import csr_array
 
+from benchmarks.studies.covariance.classes import Split
 from kinfolk.data.federation import Federation, from_rows
 from kinfolk.data.sparse import from_sparse
 
 
-def like_stackoverflow(seed: int, *, users: int = 40, words: int = 1000, tags: int = 20, rows: int = 25) -> Federation:
+def like_stackoverflow(
+    seed: int, *, users: int = 4, words: int = 10_000, tags: int = 500, rows: int = 25
+) -> Federation:
     """Sparse bags of words with a tag each: a tag has words of its own, a user favourite tags."""
     generator = np.random.default_rng((seed, 3))
     total = users * rows
@@ -28,8 +32,8 @@ def like_stackoverflow(seed: int, *, users: int = 40, words: int = 1000, tags: i
     )
 
 
-def like_celeba(seed: int, *, celebrities: int = 40, side: int = 12, rows: int = 20) -> Federation:
-    """Small colour pictures with a stroke that curves up or down, in front of each client's own background."""
+def like_celeba(seed: int, *, celebrities: int = 40, side: int = 84, rows: int = 20) -> Federation:
+    """Colour pictures with a stroke that curves up or down, in front of each client's own background."""
     generator = np.random.default_rng((seed, 5))
     total = celebrities * rows
     client = np.repeat(np.arange(celebrities), rows)
@@ -67,3 +71,19 @@ def like_gleam(seed: int, *, silos: int = 38, features: int = 40, rows: int = 12
     return from_rows(
         np.concatenate(x), np.concatenate(y), np.array(client), outcome="binary", seed=seed, name="like_gleam"
     )
+
+
+def like_lsoa(seed: int, *, tasks: int = 41, features: int = 60, rows: int = 60) -> Split:
+    """Yes or no by a linear rule of each task's own, a mixture of five, of answers that are yes or no themselves."""
+    generator = np.random.default_rng((seed, 11))
+    rules = generator.normal(size=(tasks, 5)) @ generator.normal(size=(5, features))
+
+    def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
+        x = (generator.random((tasks, count, features)) < 0.3) - 0.3
+        x /= np.linalg.norm(x, axis=2, keepdims=True)
+        chance = 1 / (1 + np.exp(-2 * np.einsum("mnd,md->mn", x, rules)))
+        return x.astype(np.float32), (generator.random(chance.shape) < chance).astype(np.float32)
+
+    (x, y), (test_x, test_y) = draw(rows), draw(3 * rows)
+    train = jnp.asarray(x), jnp.asarray(y), jnp.ones(y.shape, bool)
+    return Split(train, list(zip(test_x, test_y, strict=True)))
