@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from jax import Array
 
-from kinfolk import models, trees
+from kinfolk import models, trees, types
 from kinfolk.algorithms.covariance_regularized import CovarianceRegularized
 from kinfolk.algorithms.schedules import Schedule
 from kinfolk.algorithms.shrinkage import momentum, shrink_whole
@@ -36,6 +36,11 @@ class Rows:
     round: Any
     steps: Any
     most_steps: int = field(default=1, metadata={"static": True})
+    model: models.Model = field(default=models.linear(FEATURES), metadata={"static": True})
+    size: int = field(default=ROWS, metadata={"static": True})
+
+    def examples(self) -> types.Rows:
+        return types.Rows(self.x[:, :-1], self.y[:, 0], jnp.ones(ROWS, bool))
 
     def gradient(self, params: Any, active: Any) -> tuple[Any, Rows]:
         own = jnp.concatenate([params[0]["weights"], params[0]["bias"][None]])
@@ -127,6 +132,35 @@ def test_the_last_release_is_used() -> None:
     np.testing.assert_allclose(found, np.asarray(after["shrunk"])[:, :, 0], atol=1e-5)
     assert np.abs(np.asarray(found) - np.asarray(personal["model"])[:, :, 0]).max() > 1e-3
     assert np.isfinite(np.asarray(shared["moment"])).all()
+
+
+def sent(algorithm: CovarianceRegularized, model: models.Model, released: float, number: int) -> tuple[Any, Any]:
+    """What a client that was never there before sends in a round, and keeps."""
+    x, y = rows(odd=False)
+    shared = algorithm.init(models.linear(FEATURES).init(jax.random.key(0)), CLIENTS)
+    shared |= {"moment": released * jnp.eye(FEATURES + 1), "known": jnp.float32(released > 0)}
+    gate: Any = Rows(x[0], y[0], jnp.int32(number), jnp.int32(1), model=model)
+    return algorithm.client(shared, algorithm.init_client(shared, jnp.int32(0)), gate)[:2]
+
+
+def test_the_first_message_is_the_fit_alone_whenever_it_comes() -> None:
+    x, y = (part[0].astype(float) for part in rows(odd=False))
+    for ridge, penalty in ((0.0, 0.01), (0.5, 0.5 * ROWS)):
+        algorithm = as_array(CovarianceRegularized(ridge=ridge, condition=0.1, outliers=0.2))
+        alone = np.linalg.solve(x.T @ x + penalty * np.eye(FEATURES + 1), x.T @ y)
+        for released, number in ((0.0, 0), (9.0, 5)):
+            message, kept = sent(algorithm, models.linear(FEATURES), released, number)
+            np.testing.assert_allclose(message, alone, atol=1e-4)
+            np.testing.assert_array_equal(kept["shrunk"], message)
+            assert not np.asarray(kept["own"]).any()
+            assert kept["turns"] == 1
+
+
+@pytest.mark.parametrize("outcome", ["count", "labels"])
+def test_where_there_is_no_such_fit_the_first_message_is_a_step_from_zero(outcome: str) -> None:
+    x, y = rows(odd=False)
+    message, _ = sent(as_array(CovarianceRegularized()), models.generalized_linear(FEATURES, outcome, 2), 0.0, 0)
+    np.testing.assert_allclose(message, 0.5 * x[0].T @ y[0] / ROWS, atol=1e-6)
 
 
 def test_step_sizes_may_fall() -> None:

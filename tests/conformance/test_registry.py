@@ -56,9 +56,9 @@ def leaves(state: object) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves((state.shared, state.personal))]  # type: ignore[attr-defined]
 
 
-def assert_close(a: object, b: object, rtol: float = 1e-5) -> None:
+def assert_close(a: object, b: object, rtol: float = 1e-5, atol: float = 1e-6) -> None:
     for x, y in zip(leaves(a), leaves(b), strict=True):
-        np.testing.assert_allclose(x, y, rtol=rtol, atol=1e-6)
+        np.testing.assert_allclose(x, y, rtol=rtol, atol=atol)
 
 
 def assert_equal(a: object, b: object) -> None:
@@ -91,15 +91,17 @@ def test_same_seed_same_result_other_seed_other_result(name: str, level: str) ->
     assert any((x != y).any() for x, y in zip(leaves(w.run(seed=1)), leaves(w.run(seed=2)), strict=True))
 
 
-ROUNDING = {"few_releases": 1e-3, "few_releases_binary": 1e-3, "empirical_bayes": 1e-4}
+ROUNDING = {"few_releases": 1e-3, "few_releases_binary": 1e-3, "empirical_bayes": 1e-4, "covariance_regularized": 1e-4}
 """Relative: many turns of EM, and equations that are solved, in float32."""
+NEAR_ZERO = {"covariance_regularized": 1e-5}
+"""Absolute: weights near 0 that come from such equations together with others that are not."""
 
 
 @pairs(CLOSELY, fast=[])
 def test_vectorised_equals_one_by_one(name: str, level: str) -> None:
     """Seeds, sweep points, client blocks and the round loop change nothing."""
     w = world(name, level)
-    rtol = ROUNDING.get(name, 1e-5)
+    close = {"rtol": ROUNDING.get(name, 1e-5), "atol": NEAR_ZERO.get(name, 1e-6)}
     points, seeds = 2, 3
     algorithms, terms = as_sweep(w.algorithm, points), as_sweep(w.terms, points)
     clients = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (seeds, *leaf.shape)), w.clients)
@@ -108,8 +110,8 @@ def test_vectorised_equals_one_by_one(name: str, level: str) -> None:
     states = resident.run_rounds(w.plan, algorithms, terms, clients, states, jnp.int32(0), jnp.int32(ROUNDS))
     for point in range(points):
         for seed in range(seeds):
-            assert_close(trees.row(states, (point, seed)), w.run(seed=seed), rtol)
-    assert_close(world(name, level, blocks=1).run(), w.run(), rtol)
+            assert_close(trees.row(states, (point, seed)), w.run(seed=seed), **close)
+    assert_close(world(name, level, blocks=1).run(), w.run(), **close)
 
 
 @every
@@ -143,7 +145,8 @@ def test_order_of_clients_does_not_matter_without_noise(name: str, level: str) -
     if name == "few_releases":
         begun, current = trees.row((other.shared.start, other.shared.current), back)
         other = replace(other, shared=replace(other.shared, start=begun, current=current))
-    assert_close(plain, replace(other, personal=moved(name, other.personal, back)), rtol=1e-3)
+    back_again = replace(other, personal=moved(name, other.personal, back))
+    assert_close(plain, back_again, rtol=1e-3, atol=NEAR_ZERO.get(name, 1e-6))
 
 
 @every

@@ -19,7 +19,7 @@ from kinfolk.algorithms.covariance_prior import ONLY_SHARED, Prior, group_sparse
 from kinfolk.algorithms.schedules import before
 from kinfolk.models import Dense
 from kinfolk.privacy.gates import DataGate, Inbox
-from kinfolk.types import Params, Value
+from kinfolk.types import Model, Params, Value
 
 PATTERNS = ("low_rank", "group_sparse")
 
@@ -94,7 +94,12 @@ class EmpiricalBayes:
 
 
 FITTED = ("number", "binary", "classes")
-"""Outcomes for which there is one."""
+"""Outcomes for which there is a fit in closed form."""
+
+
+def has_fit(model: Model) -> bool:
+    """Whether a model can be fitted in closed form: it is one dense layer, and its outcome is among `FITTED`."""
+    return len(model.layers) == 1 and isinstance(model.layers[0], Dense) and model.outcome in FITTED
 
 
 def fitted(gate: DataGate, ridge: Value, prior: Prior | None = None) -> Array:

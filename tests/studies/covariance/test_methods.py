@@ -90,23 +90,50 @@ def test_who_says_that_all_is_shared_had_better_be_right() -> None:
     assert gains[1] < 0.95
 
 
-def test_iterations_through_the_gates_are_the_function_for_repetitions() -> None:
-    data = federation(small())
-    job, state = finished("covariance_regularized", none(), data, 5, strength=0.02, step_size=2.0)
+@pytest.mark.parametrize("pattern", ["low_rank", "group_sparse"])
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+def test_iterations_through_the_gates_are_the_function_for_repetitions(pattern: str, ridge: float) -> None:
+    """As many releases, from the ridge fits of the same penalty, which are what is released first."""
+    data = federation(small(pattern))
     x, y, mask = rows_of(data)
+    alone = baselines.ridge_alone(x, y, max(ridge * x.shape[1], 0.01))
+    for accelerated in (True, False):
+        full = {"strength": 0.02, "step_size": 1.0, "outliers": 0.03, "ridge": ridge, "condition": 0.05}
+        full |= {"pattern": pattern, "accelerated": accelerated}
+        job, end = finished("covariance_regularized", none(), data, 5, **full)
+        whole = Iterative(clip=1e6, noise="none", **full).run(jax.random.key(0), x, y, mask, jnp.zeros(5), alone)  # type: ignore
+        np.testing.assert_allclose(ended(job, end), whole, atol=2e-3)
+        assert not ridge or np.abs(np.asarray(end.personal["own"])).max() > 0.01
+    _, first = finished("covariance_regularized", none(), data, 1, **full)
+    np.testing.assert_allclose(np.asarray(first.personal["model"])[0, 0, :, :, 0], alone, atol=2e-3)
+
+
+@pytest.mark.parametrize("outcome", ["number", "binary"])
+def test_iterations_begin_with_what_empirical_bayes_fits_alone(outcome: str) -> None:
+    data = federation(small(), outcome)
+    _, alone = finished("empirical_bayes", none(), data, 1)
+    _, state = finished("covariance_regularized", none(), data, 1)
+    np.testing.assert_allclose(state.personal["model"], alone.personal, atol=2e-3)
+
+
+def test_iterations_are_those_of_the_paper() -> None:
+    data = federation(small())
+    x, y, _ = rows_of(data)
+    _, state = finished("covariance_regularized", none(), data, 5, strength=0.02, step_size=2.0)
     moved = np.asarray(state.personal["model"])[0, 0, :, :, 0]
-    assert np.isfinite(moved).all()
     np.testing.assert_allclose(_by_hand(np.asarray(x), np.asarray(y), 0.02, 2.0, 5), moved, atol=2e-3)
-    settings = Iterative(strength=0.02, step_size=2.0, clip=1e6, noise="none")
-    start = jnp.zeros((x.shape[0], x.shape[2]))
-    full = {"strength": 0.02, "step_size": 1.0, "outliers": 0.03, "ridge": 0.1, "condition": 0.05}
-    other, end = finished("covariance_regularized", none(), data, 5, **full)
-    whole = Iterative(clip=1e6, noise="none", **full).run(jax.random.key(0), x, y, mask, jnp.zeros(6), start)  # type: ignore
-    np.testing.assert_allclose(ended(other, end), whole, atol=2e-3)
-    assert np.abs(np.asarray(end.personal["own"])).max() > 0.01
-    # The function shrinks its start, all zeros, first: it has one release more, and both end with one that is used.
-    shrunk = settings.run(jax.random.key(0), x, y, mask, jnp.zeros(6), start)
-    np.testing.assert_allclose(ended(job, state), shrunk, atol=2e-3)
+
+
+@pytest.mark.parametrize("pattern", ["low_rank", "group_sparse"])
+def test_strong_noise_leaves_the_models_of_training_alone(pattern: str) -> None:
+    """Proposition 1 of the paper; nothing is cut off, however many rounds there are."""
+    data = federation(small(pattern))
+    level = PrivacyLevel(Level.CLIENT, noise_multiplier=2500, delta=1e-4)
+    _, alone = finished("empirical_bayes", none(), data, 1, ridge=0.1 * 12)
+    for rounds in (1, 40):
+        job, state = finished("covariance_regularized", level, data, rounds, pattern=pattern, ridge=0.1, step_size=1.0)
+        expected = np.asarray(alone.personal)[0, 0, :, :, 0]
+        assert np.linalg.norm(ended(job, state) - expected) < (0.15 if rounds == 1 else 0.05) * np.linalg.norm(expected)
 
 
 def ended(job: Job, state: State) -> np.ndarray:
@@ -119,19 +146,17 @@ def ended(job: Job, state: State) -> np.ndarray:
 
 def _by_hand(x: np.ndarray, y: np.ndarray, strength: float, step: float, rounds: int) -> np.ndarray:
     """The method of the paper in a few lines of numpy."""
-    models = np.zeros((x.shape[0], x.shape[2]))
-    before, moment = models, None
-    for number in range(rounds):
-        shrunk = models
-        if moment is not None:
-            values, vectors = np.linalg.eigh(moment)
-            roots = np.sqrt(np.maximum(values, 1e-20))
-            factor = np.where(values > 0, np.maximum(0, 1 - step * strength / roots), 0)
-            shrunk = models @ (vectors * factor) @ vectors.T
+    penalty = 0.01 * np.eye(x.shape[2])
+    models = np.stack([np.linalg.solve(own.T @ own + penalty, own.T @ y) for own, y in zip(x, y, strict=True)])
+    before = models
+    for number in range(rounds - 1):
+        values, vectors = np.linalg.eigh(models.T @ models)
+        roots = np.sqrt(np.maximum(values, 1e-20))
+        factor = np.where(values > 0, np.maximum(0, 1 - step * strength / roots), 0)
+        shrunk = models @ (vectors * factor) @ vectors.T
         start = shrunk + number / (number + 3) * (shrunk - before)
         missed = np.einsum("mnd,md->mn", x, start) - y
         models, before = start - step * np.einsum("mnd,mn->md", x, missed) / x.shape[1], shrunk
-        moment = models.T @ models
     return models
 
 
