@@ -229,6 +229,10 @@ def test_mnist_is_picked_by_name_in_any_order_packed_or_not(home: Path) -> None:
         packed = gzip.compress(content) if number % 2 else content
         (home / "mine" / f"{part}-ubyte{'.gz' if number % 2 else ''}").write_bytes(packed)
     ours = replace(mnist.SOURCE, checksum="")
+    spelled = [path.rename(home / path.name.replace("-idx", ".idx")) for path in sorted((home / "mine").iterdir())]
+    assert obtain(ours, files=spelled)[0]["y"].tolist() == [0, 1, 2, 3, 0, 1]  # as other mirrors call them
+    for path in spelled:
+        path.rename(home / "mine" / path.name.replace(".idx", "-idx"))
     for files in ([home / "mine"], sorted((home / "mine").iterdir()), sorted((home / "mine").iterdir())[::-1]):
         assert obtain(ours, files=files)[0]["y"].tolist() == [0, 1, 2, 3, 0, 1]
 

@@ -148,6 +148,9 @@ def test_femnist_comes_from_leaf_and_from_tensorflow_federated(tmp_path: Path) -
     np.savez(tmp_path / "femnist.npz", **leaf)  # type: ignore[arg-type]
     data = femnist.femnist(directory=str(tmp_path))
     assert (data.train.sizes.tolist(), data.test.sizes.tolist(), data.classes) == ([18, 18], [4, 4], 62)
+    messages[("all_train", "f1")][0] = example(pixels=grey[0], label=[0.0, 1.0])
+    with pytest.raises(DataError, match="writer 'f1' has not as many labels as images"):
+        femnist.from_files([tff_database(tmp_path / "two_labels.sqlite", messages)])
     with pytest.raises(DataError, match="neither LEAF's JSON nor one SQLite file"):
         femnist.from_files([database, packed])
 
