@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.algorithms.registry import REGISTRY, Entry, rounds_of
+from kinfolk.algorithms.relations import GRAPH, GROUPS, RELATION
 from kinfolk.data.choice import DataChoice
 from kinfolk.privacy.levels import Level, PrivacyLevel
 from kinfolk.toml import to_toml
@@ -88,6 +89,8 @@ def _options(entry: Entry) -> str:
     rows = [
         f"| `{field.name}` | {_shown(field.default)} | {notes.get(field.name, '')} |" for field in fields(entry.make)
     ]
+    if RELATION in notes:  # what people give in its place (`relations.py`)
+        rows += [f"| `{name}` | none | {note} |" for name, note in GIVEN.items()]
     return "\n".join(["| option | default | |", "|---|---|---|", *rows])
 
 
@@ -106,14 +109,21 @@ def _notes(kind: type) -> dict[str, str]:
     return {"strength": "How hard a personal model is pulled towards the shared one.", "step_size": STEP, **notes}
 
 
+GIVEN = {
+    GROUPS: "In place of `relation`: each client's group by name, or groups, with weights if need be.",
+    GRAPH: "In place of `omega`: each client's neighbours and their weights, negative for opposites, or their matrix.",
+}
 STEP = "Step size of local training; also a table `{start, factor, every}`, which falls over the rounds."
 
 
 def _experiment(entry: Entry) -> str:
     level = PrivacyLevel(Level(entry.levels[0]), None if entry.levels[0] == "none" else 3.0)
-    plain = {f.name: f.default for f in fields(entry.make) if isinstance(f.default, str | int | float)}
+    plain: dict[str, Any] = {f.name: f.default for f in fields(entry.make) if isinstance(f.default, str | int | float)}
+    related = RELATION in entry.options()
+    if related:
+        plain[GROUPS] = {"north": "coast", "south": "coast", "west": "hills"}
     phases = (Phase(entry.name, rounds_of(entry.name) or 60, plain),)
-    model, built_in = ModelChoice(MODELS[entry.outcome]), entry.outcome == "number"
+    model, built_in = ModelChoice(MODELS[entry.outcome]), entry.outcome == "number" and not related
     data = DataChoice() if built_in else DataChoice("study", files=("study.csv",), client="hospital", target="outcome")
     return to_toml(Experiment(name=entry.name, seed=0, data=data, model=model, privacy=level, phases=phases))
 

@@ -1,148 +1,41 @@
-"""Where training comes to rest, against closed forms: in every step or once a round, for 1, 5, 20 and 100 local steps.
-
-Clients have quadratic losses `1/2 (w - a_k)^T H_k (w - a_k)`; there are no batches and there is no noise. Numbers of
-steps and strengths are axes of one small program.
-"""
+"""Where training comes to rest, against closed forms: in every step or once a round, for 1 to 100 local steps."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from dataclasses import replace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.linalg
-from jax import Array
 
-from kinfolk import models, trees
+from kinfolk import models
 from kinfolk.algorithms import REGISTRY
 from kinfolk.algorithms.mocha import relation_precision
 from kinfolk.algorithms.pull import PULLS
-from kinfolk.algorithms.relations import laplacian, omega_of
-from kinfolk.privacy.gates import Inbox
 from kinfolk.privacy.levels import Level
-from kinfolk.privacy.mechanisms import ExactSum, Sampling
-from kinfolk.privacy.release import new_meter
 from kinfolk.toml import ConfigError, from_toml, to_toml
 from kinfolk.training import recipes
 from kinfolk.training.build import as_array, build_algorithm
 from kinfolk.training.experiment import Experiment
-from kinfolk.types import Algorithm
 from kinfolk.verify.registry_check import check_small
+from tests.algorithms.quadratics import (
+    STEP,
+    STEPS,
+    STRENGTHS,
+    WEIGHTS,
+    at_rest,
+    build,
+    by_round,
+    left_after,
+    losses,
+    objective,
+    optimum,
+)
 from tests.small import six_schools
 
-STEPS = (1, 5, 20, 100)
-STRENGTHS = (0.0, 1.0, 3.0, 10.0, np.inf)
-STEP = 0.5
-WEIGHTS = 3
-
-
-@trees.register
-@dataclass(frozen=True)
-class Quadratic:
-    """What algorithms see of a data gate, before a loss of this curvature and minimum."""
-
-    bend: Any
-    minimum: Any
-    steps: Any
-    round: Any
-    most_steps: int = field(metadata={"static": True})
-
-    def gradient(self, params: Array, active: Any) -> tuple[Array, Quadratic]:
-        return jnp.where(active, self.bend @ (params - self.minimum), 0), self
-
-    def choose(self, candidates: Array, active: Any) -> tuple[Array, Quadratic]:
-        return jnp.int32(0), self
-
-
-@lru_cache
-def losses(clients: int) -> tuple[np.ndarray, np.ndarray]:
-    """Curvatures between 0.6 and 1.4, and minima."""
-    generator = np.random.default_rng(5)
-    turned = np.linalg.qr(generator.normal(size=(clients, WEIGHTS, WEIGHTS)))[0]
-    bends = np.einsum("kij,kj,klj->kil", turned, generator.uniform(0.6, 1.4, (clients, WEIGHTS)), turned)
-    return bends, generator.normal(1, 1, (clients, WEIGHTS))
-
-
-@partial(jax.jit, static_argnames=("clients", "most_steps", "rounds", "rate"))
-def trained(
-    algorithm: Algorithm, steps: Array, *, clients: int, most_steps: int, rounds: int, rate: float
-) -> tuple[Array, Any]:
-    """All clients' models after some rounds, and the shared state; each client takes part with probability `rate`."""
-    bends, minima = (jnp.asarray(part, jnp.float32) for part in losses(clients))
-    slots, mechanism = jnp.arange(clients, dtype=jnp.int32), ExactSum(Sampling(jnp.float32(rate)), sampled_here=False)
-    kinds, ones = ("update", "mixture"), jnp.ones(clients, jnp.float32)
-
-    def one_round(number: Array, state: Any) -> Any:
-        shared, personal = state
-
-        def of_client(own: Any, bend: Array, minimum: Array) -> Any:
-            return algorithm.client(shared, own, Quadratic(bend, minimum, steps, number, most_steps))[:2]  # type: ignore
-
-        messages, after = jax.vmap(of_client)(personal, bends, minima)
-        present = jax.random.uniform(jax.random.fold_in(jax.random.key(1), number), (clients,)) < rate
-        meter = new_meter(jax.random.key(0), kinds)
-        inbox = Inbox(messages, ones, slots, present, meter, mechanism, rate * ones, number, True)
-        return algorithm.server(shared, inbox)[0], trees.choose_rows(present, after, personal)
-
-    shared = algorithm.init(jnp.zeros(WEIGHTS), clients)
-    personal = jax.vmap(lambda slot: algorithm.init_client(shared, slot))(slots)
-    personal = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (clients, *leaf.shape[1:])), personal)
-    shared, personal = jax.lax.fori_loop(0, rounds, one_round, (shared, personal))
-    return jax.vmap(partial(algorithm.model, shared))(personal), shared
-
-
-def at_rest(
-    algorithm: Algorithm,
-    strengths: tuple[float, ...] = STRENGTHS,
-    steps: tuple[int, ...] = STEPS,
-    clients: int = 4,
-    rounds: int = 60,
-    rate: float = 1.0,
-) -> tuple[np.ndarray, Any]:
-    """All clients' models (strengths x steps x clients x weights) after many rounds, and the shared state."""
-    run = partial(trained, clients=clients, most_steps=max(steps), rounds=rounds, rate=rate)
-    each = lambda strength, number: run(replace(as_array(algorithm), strength=strength), number)  # type: ignore  # noqa: E731
-    over = jax.jit(jax.vmap(jax.vmap(each, (None, 0)), (0, None)))
-    found, shared = over(jnp.array(strengths, jnp.float32), jnp.array(steps, jnp.int32))
-    return np.asarray(found, float), shared
-
-
-def build(name: str, **options: Any) -> Algorithm:
-    return REGISTRY[name].build(step_size=STEP, **options)
-
-
-def optimum(bends: np.ndarray, minima: np.ndarray, strength: float | np.ndarray) -> np.ndarray:
-    """Minimises the sum over k of `1/2 (w_k - a_k)^T H_k (w_k - a_k) + strength/2 |w_k - mean|^2`."""
-    clients, weights = minima.shape
-    if strength > 1e12:
-        mean = np.linalg.solve(bends.sum(axis=0), np.einsum("kij,kj->i", bends, minima))
-        return np.tile(mean, (clients, 1))
-    apart = np.kron(np.eye(clients) - 1 / clients, np.eye(weights)) * strength
-    losses = np.zeros_like(apart)
-    for k in range(clients):
-        losses[k * weights : (k + 1) * weights, k * weights : (k + 1) * weights] = bends[k]
-    return np.linalg.solve(losses + apart, losses @ minima.ravel()).reshape(clients, weights)
-
-
-def left_after(bends: np.ndarray, steps: int) -> np.ndarray:
-    """(1 - step H)^E: what plain steps leave of the distance to a minimum."""
-    return np.array([np.linalg.matrix_power(np.eye(len(bend)) - STEP * bend, steps) for bend in bends])
-
-
-def by_round(bends: np.ndarray, minima: np.ndarray, strength: float, steps: int) -> np.ndarray:
-    """Where a pull before the steps rests: the formula of `algorithms/pull.py`, and the steps after it."""
-    left = left_after(bends, steps)
-    pulled = optimum(np.eye(len(bends[0])) - left, minima, (1 + STEP * strength) ** steps - 1)
-    return minima + np.einsum("kij,kj->ki", left, pulled - minima)
-
-
-def objective(bends: np.ndarray, minima: np.ndarray, strength: float, found: np.ndarray) -> float:
-    away, apart = found - minima, found - found.mean(axis=0)
-    return float(np.einsum("ki,kij,kj->", away, bends, away) / 2 + strength / 2 * (apart**2).sum())
+either = pytest.mark.parametrize("pull", ["step", pytest.param("round", marks=pytest.mark.slow)])
+"""Either pull; the second in the full run."""
 
 
 def expected(pull: str) -> np.ndarray:
@@ -183,7 +76,6 @@ def test_increments_of_a_cohort_add_up_to_the_mean_of_all() -> None:
         np.testing.assert_allclose(shared[number, 0], best.mean(axis=0), atol=2e-3)
 
 
-@pytest.mark.slow
 def test_joint_in_cohorts_moves_each_model_by_its_own_increment() -> None:
     found, _ = at_rest(build("joint", pull="step"), (1.0, 3.0), (5,), 30, 300, 1 / 3)
     bends, minima = losses(30)
@@ -191,8 +83,7 @@ def test_joint_in_cohorts_moves_each_model_by_its_own_increment() -> None:
         np.testing.assert_allclose(found[number, 0], optimum(bends, minima, strength), atol=2e-3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("pull", ["step", "round"])
+@either
 def test_ditto(pull: str) -> None:
     """The shared model is federated averaging's; a client's model is pulled to it and does not pull back."""
     found, _ = at_rest(build("ditto", pull=pull), STRENGTHS[:-1])
@@ -210,8 +101,7 @@ def test_ditto(pull: str) -> None:
             np.testing.assert_allclose(models_of, best, atol=5e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("pull", ["step", "round"])
+@either
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -225,84 +115,11 @@ def test_one_group_is_mean_regularisation(name: str, options: dict[str, Any], pu
     np.testing.assert_allclose(found, expected(pull), atol=5e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("signs", [[[1, 1, 1, 1], [1, 1, 1, 1]], [[1, -1, 1, 1], [1, 1, -1, -1]]])
-def test_overlapping_groups_minimise_what_the_docstring_says(signs: list[list[int]]) -> None:
-    """Also where clients are the opposite of a group."""
-    relation = np.array([[1, 1, 2, 0], [0, 1, 1, 3]], np.float32) * np.array(signs, np.float32)
-    found, groups = at_rest(build("relation_regularized", pull="step", relation=relation), (1.0, 3.0), rounds=200)
-    bends, minima = losses(4)
-    for number, strength in enumerate((1.0, 3.0)):
-        for place in range(len(STEPS)):
-            centres = (relation / np.abs(relation).sum(axis=0)).T @ np.asarray(groups[number, place], float)
-            away = found[number, place] - centres
-            slopes = np.einsum("kij,kj->ki", bends, found[number, place] - minima)
-            np.testing.assert_allclose(slopes + strength * away, 0, atol=2e-3)
-            np.testing.assert_allclose(relation @ away, 0, atol=2e-3)
-
-
-PATH = np.array([[0, 1, 0, 0], [1, 0, 2, 0], [0, 2, 0, 0.5], [0, 0, 0.5, 0]], np.float32)
-OPPOSITES = np.array([[0, -1, 1, 0], [-1, 0, -0.5, 0], [1, -0.5, 0, 0], [0, 0, 0, 0]], np.float32)
-
-
-NOISY = np.random.default_rng(3).normal(size=(4, 4))
-OMEGAS = {
-    "a path": laplacian(PATH),
-    "opposites, and a client without neighbours": laplacian(OPPOSITES),
-    "all neighbours": laplacian(np.ones((4, 4)) - np.eye(4)),
-    "mean regularisation": np.eye(4) - 1 / 4,
-    "neighbours, and all models small": laplacian(PATH) + 0.5 * np.eye(4),
-    "one contrast, in which most of a row is off the diagonal": np.outer([1, -2, 1, 0], [1, -2, 1, 0]),
-    "the inverse of a covariance": np.linalg.inv(NOISY @ NOISY.T + 0.3 * np.eye(4)),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("what", OMEGAS)
-def test_omega_minimises_the_papers_objective(what: str) -> None:
-    """`sum of losses + strength/2 tr(W Omega W^T)`; a graph's Laplacian with its signs; who has no edge is alone."""
-    ids = tuple("abcd")
-    omega = omega_of((OMEGAS[what] + OMEGAS[what].T) / 2, ids)
-    found, _ = at_rest(build("relation_regularized", pull="step", omega=omega), (1.0, 3.0), rounds=600)
-    bends, minima = losses(4)
-    for number, strength in enumerate((1.0, 3.0)):
-        left = scipy.linalg.block_diag(*bends) + strength * np.kron(omega / np.diag(omega).mean(), np.eye(WEIGHTS))
-        best = np.linalg.solve(left, np.einsum("kij,kj->ki", bends, minima).ravel()).reshape(4, WEIGHTS)
-        for own in found[number]:
-            np.testing.assert_allclose(own, best, atol=2e-3)
-
-
-@pytest.mark.slow
-def test_a_graph_in_cohorts_and_without_a_pull() -> None:
-    """Who has many neighbours is near the optimum also if a third takes part; nobody is pulled with strength 0."""
-    full = np.ones((30, 30), np.float32) - np.eye(30, dtype=np.float32)
-    found, _ = at_rest(
-        build("relation_regularized", pull="step", omega=laplacian(full)), (0.0, 1.0), (5,), 30, 600, 1 / 3
-    )
-    bends, minima = losses(30)
-    np.testing.assert_allclose(found[0, 0], minima, atol=2e-3)
-    left = np.asarray(scipy.linalg.block_diag(*bends)) + np.kron(np.eye(30) - full / 29, np.eye(WEIGHTS))
-    best = np.linalg.solve(left, np.einsum("kij,kj->ki", bends, minima).ravel()).reshape(30, WEIGHTS)
-    assert np.abs(found[1, 0] - best).mean() < 0.25 * np.abs(minima - best).mean()
-
-
-@pytest.mark.slow
-def test_a_graph_with_infinite_strength_averages_neighbours() -> None:
-    """One connected graph: all end near one model, as federated averaging with few small steps does."""
-    full = np.ones((4, 4), np.float32) - np.eye(4, dtype=np.float32)
-    found, _ = at_rest(build("relation_regularized", pull="step", omega=laplacian(full)), (np.inf,), (1,), rounds=400)
-    bends, minima = losses(4)
-    mean = optimum(bends, minima, np.inf)[0]
-    spread = np.abs(minima - mean).mean()
-    assert np.abs(found[0, 0] - mean).mean() < 0.35 * spread
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pull", ["step", "round"])
+@either
 def test_mocha_rests_where_its_docstring_says(pull: str) -> None:
     """In every step: where the objective has no slope. Once a round: where a round by its formula changes nothing."""
     strengths = (0.3, 1.0)
-    found, _ = at_rest(build("mocha", pull=pull), strengths, rounds=200)
+    found, _ = at_rest(build("mocha", pull=pull), strengths, rounds=80)
     bends, minima = losses(4)
     for number, strength in enumerate(strengths):
         for steps, own in zip(STEPS, found[number], strict=True):
@@ -315,6 +132,28 @@ def test_mocha_rests_where_its_docstring_says(pull: str) -> None:
                 start = centres + (own - centres) / (1 + STEP * strength * strong) ** steps
                 left = minima + np.einsum("kij,kj->ki", left_after(bends, steps), start - minima) - own
             np.testing.assert_allclose(left, 0, atol=2e-3)
+
+
+@either
+def test_clusters_that_were_chosen_rest_at_their_own_minima(pull: str) -> None:
+    """Two clusters, chosen in the first 5 rounds; then each is mean regularisation, or, in the end, training alone."""
+    steps, bends_minima = (1, 5, 20), losses(6, apart=8.0)
+    algorithm = build("ifca", pull=pull, clusters=2, choosing_rounds=5)
+    found, _ = at_rest(algorithm, (1.0,), steps, clients=6, rounds=80, apart=8.0)
+    for own, number in zip(found[0], steps, strict=True):
+        for cluster in (slice(0, None, 2), slice(1, None, 2)):
+            bends, minima = (part[cluster] for part in bends_minima)
+            best = optimum(bends, minima, 1.0) if pull == "step" else by_round(bends, minima, 1.0, number)
+            np.testing.assert_allclose(own[cluster], best, atol=1e-3)
+    alone, _ = at_rest(replace(algorithm, alone_from=20.0), (1.0,), steps, clients=6, rounds=80, apart=8.0)  # type: ignore
+    np.testing.assert_allclose(alone[0], np.broadcast_to(bends_minima[1], alone[0].shape), atol=1e-3)
+
+
+def test_mocha_has_no_infinite_strength() -> None:
+    """Its centre is no average: with an infinite pull everybody's model would go to 0."""
+    for strength in (np.inf, {"start": np.inf}):
+        with pytest.raises(ConfigError, match=r"strength=inf must be at least 0 and at most .*: 0 is training alone"):
+            build("mocha", strength=strength)
 
 
 PULLING = [name for name, entry in REGISTRY.items() if "pull" in entry.options()]

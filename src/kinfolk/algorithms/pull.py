@@ -51,7 +51,8 @@ class Pull:
     """How a method pulls: `kind` is one of PULLS; strength and step size may be schedules over rounds.
 
     An infinite strength leaves no model of one's own: whatever the kind, a round's steps start from the shared model
-    and are plain ones, as in federated averaging.
+    and are plain ones: federated averaging, where the shared model is an average. Mocha's is not, so it has no infinite
+    strength (`limits.py`).
     """
 
     kind: str
@@ -85,11 +86,6 @@ class Pull:
     def model(self, own: Tree, centre: Params) -> Params:
         """The model that a client uses."""
         return own if self.kind == "round" else pulled(own.model, centre, own.kept)
-
-    def shown(self, own: Tree, centre: Params) -> Params:
-        """A client's model as others are told of it: the one it uses, or, where an infinite strength leaves it none
-        of its own, where its steps ended."""
-        return own if self.kind == "round" else pulled(own.model, centre, jnp.where(own.kept == 0, 1, own.kept))
 
 
 def pulled(model: Params, centre: Params, kept: Value) -> Params:

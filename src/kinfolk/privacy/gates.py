@@ -258,6 +258,12 @@ class Inbox:
         bound = jnp.square(own.clip) if own.excess == 1 else math.sqrt(own.excess) * jnp.square(own.clip)
         return jnp.asarray(own.noise_multiplier * bound, jnp.float32)
 
+    @property
+    def relative_noise(self) -> Array:
+        """Of the noise on each coordinate of a sum: its standard deviation in units of the clip norm, of all the shares
+        where it is shared; public, and 0 where there is none."""
+        return jnp.asarray(self._mechanism.noise_multiplier * math.sqrt(self._mechanism.excess), jnp.float32)
+
     def stack(self) -> Message:
         """All messages, one row per client. Refused where messages are private."""
         if not self.messages_are_clean:
