@@ -25,7 +25,6 @@ from kinfolk import (
     run,
 )
 from kinfolk.algorithms.relations import graph_of, laplacian, options_for, relation_of, with_relation
-from kinfolk.cli.data import read_relation
 from kinfolk.data.federation import DataError
 from kinfolk.data.tables.read import groups_by
 from kinfolk.deploy.study import Roster, Study
@@ -33,6 +32,8 @@ from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.toml import ConfigError, from_toml, to_toml
 from kinfolk.training import job_file, offload, run_directory
 from kinfolk.training.build import build_algorithm
+from kinfolk.training.experiment import load
+from kinfolk.training.relation_files import read_relation
 
 TOWNS = ("graz", "lyon", "oslo", "turku")
 SLOPES = {"graz": 1.0, "lyon": -1.0, "oslo": 1.0, "turku": -1.0}
@@ -345,6 +346,53 @@ def test_a_column_of_the_tables_names_groups(tmp_path: Path) -> None:
         groups_by("region", [whole], "town")
     with pytest.raises(DataError, match="regoin"):
         groups_by("regoin", [whole], "town")
+
+
+def test_a_file_of_settings_may_name_a_column_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read there is written down, so a run directory needs neither."""
+    monkeypatch.chdir(tmp_path)
+    Path("all.csv").write_text("town,x,region\nturku,1,north\ngraz,2,alps\nturku,3,north\n")
+    Path("edges.csv").write_text("client,neighbour,weight\ngraz,turku,0.5\n")
+    Path("omega.json").write_text('{"omega": [[1, -1], [-1, 1]]}')
+    columns = '[target]\nname = "x"\nlow = 0\nhigh = 3\n[[columns]]\nname = "y"\nlow = 0\nhigh = 1\n'
+    Path("schema.toml").write_text('client = "town"\n' + columns)
+    graph = {"graph": {"graz": {"turku": 0.5}, "turku": {"graz": 0.5}}}
+    for said, expected in (
+        ('groups = "column:region"', {"groups": {"turku": "north", "graz": "alps"}}),
+        ('relation = "column:region"', {"groups": {"turku": "north", "graz": "alps"}}),
+        ('relation = "edges.csv"', graph),
+        ('graph = "edges.csv"', graph),
+        ('omega = "omega.json"', {"omega": [[1, -1], [-1, 1]]}),
+        ('groups = {turku = "north", graz = "alps"}', {"groups": {"turku": "north", "graz": "alps"}}),
+    ):
+        for whose in ('client = "town"\ntarget = "x"', 'schema = "schema.toml"'):
+            data = f'[data]\nname = "towns"\nfiles = ["all.csv"]\n{whose}\n'
+            words = f'[[phases]]\nmethod = "relation_regularized"\noptions.strength = 2.0\noptions.{said}\n'
+            Path("e.toml").write_text(data + words)
+            found = load(Path("e.toml"))
+            assert found.phases[0].options == {"strength": 2.0, **expected}
+            assert from_toml(to_toml(found), Experiment) == found
+    Path("e.toml").write_text(words.replace(said, 'groups = "column:region"'))
+    with pytest.raises(ConfigError, match=r"e.toml: relation=column:region names a column, and no table was given"):
+        load(Path("e.toml"))
+    Path("e.toml").write_text(words.replace(said, 'groups = "regions.csv"'))
+    with pytest.raises(ConfigError, match=r"e.toml: relation=regions.csv cannot be read"):
+        load(Path("e.toml"))
+
+
+def test_tuning_takes_a_relation(tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Experiment] = []
+
+    def stopped(experiment: Experiment, *_: object, **__: object) -> None:
+        seen.append(experiment)
+        raise ConfigError("stopped here")
+
+    monkeypatch.setattr("kinfolk.training.tune.tune", stopped)
+    (tmp_path / "groups.json").write_text(json.dumps(GROUPS))
+    words = ("tune", "--method", "relation_regularized", "--relation", tmp_path / "groups.json", "--seed", 0)
+    _, _, err = command(*words, "--option", "strength=1,2")
+    assert "stopped here" in err
+    assert seen[0].phases[0].options == {"groups": GROUPS, "step_size": 0.1}
 
 
 @pytest.mark.slow

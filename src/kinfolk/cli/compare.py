@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from kinfolk.cli.data import in_directory, privacy_level, read_relation, seeds_from, table_choice
+from kinfolk.cli.data import in_directory, privacy_level, seeds_from, table_choice
 from kinfolk.cli.output import (
     ClientColumn,
     DataDir,
@@ -92,6 +92,7 @@ def compare(
     from kinfolk.report.reading import error_spread
     from kinfolk.training import recipes, run_directory
     from kinfolk.training.experiment import Experiment
+    from kinfolk.training.relation_files import read_relation
     from kinfolk.training.run_directory import Run
 
     if files:

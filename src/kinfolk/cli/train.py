@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kinfolk.cli.data import in_directory, privacy_level, read_relation, seeds_from, table_choice
+from kinfolk.cli.data import in_directory, privacy_level, seeds_from, table_choice
 from kinfolk.cli.evaluate import show
 from kinfolk.cli.kept_programs import keep_programs
 from kinfolk.cli.output import (
@@ -108,6 +108,7 @@ def train(
     from kinfolk.training import loop, published, recipes, run_directory
     from kinfolk.training.experiment import Experiment, load
     from kinfolk.training.inputs import federations_of
+    from kinfolk.training.relation_files import read_relation
 
     keep_programs()
     if resume is not None:

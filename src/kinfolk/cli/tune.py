@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from kinfolk.cli.kept_programs import keep_programs
-from kinfolk.cli.output import DataName
+from kinfolk.cli.output import DataName, RelationFile
 from kinfolk.cli.pieces import InPieces, On, Resume
 
 
@@ -24,6 +24,7 @@ def tune(
     rounds: Annotated[int, typer.Option(help="Rounds of each trial.")] = 60,
     step_size: Annotated[float, typer.Option(help="Step size of local training.")] = 0.1,
     batch_size: Annotated[int, typer.Option(help="Expected batch size; 0 for full batches.")] = 32,
+    relation: RelationFile = None,
     trials: Annotated[float, typer.Option(help="Mean number of trials.")] = 10.0,
     distribution: Annotated[str, typer.Option(help="logarithmic, geometric or poisson.")] = "logarithmic",
     bound: Annotated[float, typer.Option(help="Largest loss of one example in a score.")] = 1.0,
@@ -36,23 +37,28 @@ def tune(
 
     `kinfolk tune --option strength=0.3,1,3,10 --option step_size=0.1,0.3 --epsilon 3 --seed 0`
     """
+    from kinfolk.algorithms.relations import options_for
     from kinfolk.cli.output import console, emit, in_words, warn
     from kinfolk.data.choice import DataChoice
     from kinfolk.privacy.levels import example_level
     from kinfolk.toml import to_toml
     from kinfolk.training.experiment import Experiment, Phase, Training
+    from kinfolk.training.relation_files import read_relation
     from kinfolk.training.tune import Tuning
     from kinfolk.training.tune import tune as run
 
     keep_programs()
+    fixed: dict[str, Any] = {} if relation is None else options_for(read_relation(relation))
     settings = Tuning(dict(map(_values, option)), trials, distribution, bound)
+    if "step_size" not in settings.choices:
+        fixed["step_size"] = step_size
     experiment = Experiment(
         name="tune",
         seed=seed,
         data=DataChoice(data),
         training=Training(batch_size or None),
         privacy=example_level(epsilon, delta, clip=clip),
-        phases=(Phase(method, rounds, {} if "step_size" in settings.choices else {"step_size": step_size}),),
+        phases=(Phase(method, rounds, fixed),),
     )
     about = [to_toml(experiment), asdict(settings)]
     winner = run(experiment, settings, in_pieces=InPieces("tune", about, on, resume, as_json))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from kinfolk.data.choice import DataChoice
 from kinfolk.personalize.registry import check_numbers as check_afterwards
 from kinfolk.privacy.levels import PrivacyLevel, example_level
 from kinfolk.toml import ConfigError, from_toml, shown
+from kinfolk.training.relation_files import with_files_read
 
 WEIGHTS = ("uniform", "size", "precision")
 STORES = ("device", "memory", "disk")
@@ -212,7 +213,7 @@ def _require_phases(phases: object) -> None:
 
 
 def load(path: Path) -> Experiment:
-    """The experiment in a TOML file.
+    """The experiment in a TOML file, with relations in it read from the files, or the columns of tables, that it names.
 
     `path`: the file.
     """
@@ -223,6 +224,8 @@ def load(path: Path) -> Experiment:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} cannot be read: byte {error.start} is no UTF-8; save it so") from None
     try:
-        return from_toml(text, Experiment)
+        found = from_toml(text, Experiment)
+        phases = [replace(phase, options=with_files_read(phase.options, found.data)) for phase in found.phases]
+        return replace(found, phases=tuple(phases))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
