@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ import pytest
 import sklearn
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.multiclass import type_of_target
 
 from kinfolk import PersonalizedClassifier, PersonalizedRegressor, client_level, example_level, none
 from kinfolk.data.tables.schema import Column, Schema
@@ -89,6 +92,62 @@ def test_clients_are_named_when_they_are_forgotten(fitted: PersonalizedClassifie
             call()
     with pytest.raises(ValueError, match="one name per row"):
         classifier().fit(X, LABELS, clients=CLIENTS[:5])
+
+
+BOTH = np.column_stack([Y > 0, X[:, 1] > 0.5])
+"""Two labels of each row; some rows have none, some both."""
+
+
+def test_several_labels_as_scikit_learn_has_them() -> None:
+    model: Any = classifier(method="mean_regularized", privacy=none(), rounds=20).fit(X, BOTH, clients=CLIENTS)
+    chances, found = (f(X, clients=CLIENTS) for f in (model.predict_proba, model.predict))
+    alike: Any = MLPClassifier((), max_iter=5, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        alike.fit(X, BOTH)
+    assert chances.shape == alike.predict_proba(X).shape == (300, 2)
+    assert found.dtype == alike.predict(X).dtype
+    assert type_of_target(found) == "multilabel-indicator"
+    assert model.classes_.tolist() == alike.classes_.tolist()
+    assert (found == (chances > 0.5)).all()
+    assert not np.allclose(chances.sum(axis=1), 1)
+    assert model.score(X, BOTH, clients=CLIENTS) == (found == BOTH).all(axis=1).mean() > 0.6
+    assert (found == BOTH).mean() > 0.85
+    assert model.predict(X[:4], clients=["never seen"] * 4).shape == (4, 2)
+    same: Any = clone(model)
+    same.fit(X, pd.DataFrame({"ill": BOTH[:, 0], "old": BOTH[:, 1]}), clients=CLIENTS)
+    assert np.array_equal(same.predict_proba(X, clients=CLIENTS), chances)
+    assert same.models_.schema.labels == ("ill", "old")
+    model.fit(X, LABELS, clients=CLIENTS)
+    assert set(model.predict(X, clients=CLIENTS)) == {"high", "low"}
+
+
+def test_labels_may_be_many_and_none_need_be_there() -> None:
+    x, who = GENERATOR.uniform(-1, 1, (240, 4)), CLIENTS[:240]
+    y = (GENERATOR.uniform(size=(240, 500)) < 0.1).astype(int)
+    y[:, 7] = 0
+    names = [f"topic {k}" for k in range(500)]
+    model = classifier(method="fedavg", rounds=2, privacy=client_level(epsilon=8, delta=0.1, allow_large_delta=True))
+    model.set_params(target=names).fit(x, y, clients=who)
+    assert model.predict_proba(x, clients=who).shape == model.predict(x, clients=who).shape == (240, 500)
+    assert model.models_.schema.labels == tuple(names)
+
+
+@pytest.mark.parametrize(
+    ("y", "options", "message"),
+    [
+        (BOTH * 2, {}, "y has 2 columns, and holds something else than 0 and 1"),
+        (np.where(BOTH, 1.0, np.nan), {}, "something else than 0 and 1"),
+        (BOTH.astype(str), {}, "something else than 0 and 1"),
+        (BOTH[:-1], {}, "y has 299 rows and X has 300"),
+        (BOTH, {"target": ["a", "b", "c"]}, "target names 3 labels, and y has 2 columns"),
+        (BOTH, {"target": ["a", "a"]}, "declared twice"),
+        (BOTH[:, :, None], {}, "Found array with dim 3"),
+    ],
+)
+def test_labels_that_cannot_be_are_refused(y: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        classifier(**options).fit(X, y, clients=CLIENTS)
 
 
 def test_newcomers_get_the_shared_model_where_there_is_one(fitted: PersonalizedClassifier) -> None:
