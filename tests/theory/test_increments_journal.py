@@ -86,6 +86,34 @@ def test_the_journals_theorem_6_is_wrong_with_cohorts_and_many_local_steps() -> 
     assert claims[0] > claims[1] > 1 > claims[2] > 50 * claims[3], "half of the clients have a mean of 1"
 
 
+@pytest.mark.parametrize("factor", [1.0, 1e3, 1e6])
+def test_the_journals_informal_theorem_3_is_wrong_for_weak_pulls(factor: float) -> None:
+    """Whatever is in O: equal clients with losses v^2/2 that start at 1 have a gradient of 1 in the first step."""
+    rounds, strength = 10, 1e-3 / factor
+    printed, models, squares = Printed(strength, 1.0), 1.0, []
+    for _ in range(rounds):  # the shared model is their mean, so that nothing pulls
+        squares.append(models**2)
+        models -= printed.first_step(journal=True) * models
+    claim = printed.journal_informal_squared_gradient(rounds, steps=1, largest=1 / 2, factor=factor)
+    assert claim < 0.01 < 0.1 <= np.mean(squares)
+    formal = printed.journal_mean_squared_gradient(1 / 2, [1 / 2] * rounds, steps=1, clients=9, factor=1.0)
+    assert np.mean(squares) <= formal
+
+
+def test_the_journals_informal_theorem_3_is_equations_9_and_11() -> None:
+    """Symbol for symbol; with theorem 2's noise its last part is that of equation 10."""
+    lam, d, sigma, m, clip, epsilon, log = 1.5, 4, 0.3, 7, 0.7, 0.5, 11.0
+    printed = Printed(lam, 2.0, rate=0.5, dimensions=d, noise=sigma)
+    by_hand = 3 * (lam / 20 + lam * 2.0 / 5 + d * lam * sigma**2 / 5)
+    assert printed.journal_informal_squared_gradient(20, steps=5, largest=2.0, factor=3.0) == pytest.approx(by_hand)
+    quiet = replace(printed, noise=0.0).journal_informal_squared_gradient(20, steps=5, largest=2.0, factor=3.0)
+    assert quiet == pytest.approx(3 * (lam / 20 + lam * 2.0 / 5))
+    rounds = m / (lam * d * clip**2)
+    noisy = replace(printed, noise=clip * math.sqrt(rounds * log) / (epsilon * m))
+    last = noisy.journal_informal_squared_gradient(20, steps=5, largest=0.0, factor=1.0) - lam / 20
+    assert last == pytest.approx(log / (m * 5 * epsilon**2))
+
+
 def test_the_journals_step_condition_and_corollary_8_symbol_for_symbol() -> None:
     """Theorem 7's step `c p / (L p^2 + s p^2 - 2 s)`, its condition from 1/2 to 1, and equation 121."""
     printed = Printed(0.5, 10.0, rate=0.8, convexity=1.0)

@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "explain" / "theory.md"
 VERDICTS = {"holds", "with a correction", "wrong as printed", "says nothing", "not testable", "ours"}
 NUMBERED = {
     "Hu": "Lemma 1, Lemma 2, Lemma 3, Lemma 4, Theorem 1, Theorem 2, Theorem 3, Theorem 5, Corollary 4, Corollary 6, "
-    "Journal's theorem 6, Journal's theorem 7, corollary 8",
+    "Journal's informal theorem 3, Journal's theorem 6, Journal's theorem 7, corollary 8",
     "Liang": "Lemma 1, Lemma 2, Lemma 3, Theorem 1, Theorem 2, Theorem 3, Theorem 4, Theorem 5, Theorem 6, "
     "corollary 1, Proposition 1, Proposition 2, Proposition 3, Equation 7, Table 1",
     "Liu": "Lemma 6.1, Lemma 6.2, Theorem 6.3, Corollary 6.4, Proposition 6.5, Proposition 6.6, Lemma 6.7, Theorem 6.8",

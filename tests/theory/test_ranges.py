@@ -95,6 +95,12 @@ VALID: dict[Callable[..., Any], dict[str, Any]] = {
         "clients": 9,
         "factor": 2.0,
     },
+    increments.Printed(**PRINTED).journal_informal_squared_gradient: {
+        "rounds": 4,
+        "steps": 2,
+        "largest": 2.0,
+        "factor": 2.0,
+    },
     increments.Printed(**PRINTED).second_step: {"constant": 2.3},
     increments.Printed(**PRINTED).allowed: {"constant": 2.3},
     increments.Printed(**PRINTED).stable: {"step": 0.1},

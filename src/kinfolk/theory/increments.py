@@ -18,6 +18,8 @@ What is wrong as printed:
   at least `step/2 |gradient|^2`, no communication leaves one above B, and what noise does is in B. With cohorts it is
   wrong for many steps, whatever is in O: who is not drawn keeps its gradient for all of them, while the bound falls as
   1/E.
+* **The journal's informal theorem 3** (equations 9 and 11) has s for the L + s of its theorem 6: with a weak pull it
+  promises small gradients without training (`Printed.journal_informal_squared_gradient`).
 * **The noise's part** of theorem 5 does not grow with the rounds, while noise that is never taken back adds up: only
   through B, which grows with it, is the bound above what a run shows. That of the journal's theorem 6 (equation 29) has
   a factor 1/m that neither its informal equation 9 nor the longer text's proof (69) has; with it equation 31 would have
@@ -179,6 +181,19 @@ class Printed:
         noise = self.strength * self.dimensions * self.noise**2 * together / (clients * steps)
         return (4 * together + added) * gap / rounds + factor * (together * math.fsum(largest) / rounds + noise)
 
+    def journal_informal_squared_gradient(self, rounds: int, *, steps: int, largest: float, factor: float) -> float:
+        """The journal's informal theorem 3 (equation 9): `O (s / T) + O (s B / E) + O (d s sigma^2 / E)`.
+
+        Without noise its corollary 4 (equation 11). L, p and the gap at the start are in its O; s is not, so that a
+        weak pull is to make gradients small by itself. They are those of training alone then: theorem 6 has L + s.
+
+        `rounds`: T, all local steps counted. `steps`: E. `largest`: B, over all of them. `factor`: for O.
+        """
+        require(COUNT, rounds=rounds, steps=steps)
+        require(NOT_NEGATIVE, largest=largest)
+        require(POSITIVE, factor=factor)
+        return factor * self.strength * (1 / rounds + (largest + self.dimensions * self.noise**2) / steps)
+
     @property
     def empty(self) -> bool:
         """Whether theorem 3, with 2 or more for its O, is true of any models: where `s / p^2 <= (L + s) / 2`."""
@@ -251,7 +266,8 @@ class Printed:
     def journal_noisy_gap_after(self, gap: float, rounds: int, *, steps: int, largest: float, factor: float) -> float:
         """The journal's informal theorem 5 (equation 12): `O (2^-T gap + 2^E / (2^E - 1) (B + s d sigma^2))`.
 
-        On the mean over clients; theorem 7 says it formally. With 1 or more for its O never below B at a communication.
+        On the mean over clients; theorem 7 says it formally. Printed is `1 / (2^T m)`, with all clients' gaps together
+        in O: 1/m of that is the mean's. With 1 or more for its O never below B at a communication.
 
         `gap`, `rounds`, `steps`, `largest`: as in `journal_gap_after`. `factor`: for O.
         """
