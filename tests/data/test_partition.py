@@ -134,7 +134,11 @@ def test_fewer_classes_than_were_asked_for_are_refused() -> None:
     [
         (lambda: partition.dirichlet(LABELS, clients=0, concentration=1.0), "clients=0 must be a whole number from 1"),
         (lambda: partition.dirichlet(LABELS, clients=2, concentration=0.0), "concentration=0.0 must be above 0"),
-        (lambda: partition.dirichlet(LABELS, clients=2, concentration=1.0, least=1501), "were never reached"),
+        (lambda: partition.dirichlet(LABELS, clients=2, concentration=1.0, least=1501), "need more than 3000 rows"),
+        (
+            lambda: partition.dirichlet(LABELS, clients=50, concentration=0.01, least=60),
+            "clients=50 were never reached",
+        ),
         (
             lambda: partition.classes_per_client(LABELS, clients=2, classes=11),
             "classes=11 must be a whole number from 1 to 10",
@@ -160,6 +164,10 @@ def test_fewer_classes_than_were_asked_for_are_refused() -> None:
         (lambda: partition.turned(IMAGES[0], 1), r"images have shape \(4, 4\).*give image\[None\]"),
         (lambda: partition.patches((28, 28), -3, RANDOM), "count=-3 must be a whole number from 0 to 196"),
         (lambda: partition.patches((28, 28), 1000, RANDOM), "28x28 pixels have so many patches"),
+        (lambda: partition.patches((28, 28), 10, 0), "generator numpy's"),  # type: ignore[arg-type]
+        (lambda: partition.patches((28,), 10, RANDOM), "must be height and width"),  # type: ignore[arg-type]
+        (lambda: partition.masked(IMAGES, [[1, 0]] * 4), "covered holds int64"),  # type: ignore[arg-type]
+        (lambda: partition.masked(IMAGES, COVERED, value=float("nan")), "value=nan: give truth values, and a finite"),
         (lambda: partition.masked(IMAGES.astype(np.uint8), COVERED), "images hold uint8, where 1 may be no white"),
         (lambda: partition.masked(IMAGES, COVERED[:3]), r"images have \(4, 4\) pixels and covered \(3, 4\)"),
         (lambda: mnist.rotated_mnist(rotations=0), "rotations=0 must be a whole number from 1 to 4"),

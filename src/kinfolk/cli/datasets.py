@@ -56,10 +56,11 @@ def get(
 ) -> None:
     """Download a data set, or convert files that were fetched by hand, and keep it where all commands find it.
 
-    `kinfolk data get femnist --from train --from test` converts what LEAF wrote.
+    `kinfolk data get femnist --from train --from test` converts what LEAF wrote. What is kept is never replaced: remove
+    the file first.
     """
     from kinfolk.data.federation import DataError
-    from kinfolk.data.sets.download import obtain
+    from kinfolk.data.sets.download import kept, obtain
     from kinfolk.data.sets.source import content_checksum
 
     entry = _entry(name)
@@ -68,6 +69,7 @@ def get(
     for path in files or []:
         if not path.exists():
             raise ConfigError(f"--from {path} is not there")
+    before = kept(entry.source, data_dir)
     try:
         arrays, path = obtain(entry.source, data_dir, files or [])
     except DataError as error:
@@ -87,7 +89,8 @@ def get(
         emit("data get", said)
         return
     console.print(
-        f"{name}: {said['rows']} rows, {said['clients']} client(s), kept in {escape(str(path))}. Checksum "
+        f"{name}: {said['rows']} rows, {said['clients']} client(s), {'there already' if path == before else 'kept'} in "
+        f"{escape(str(path))}. Checksum "
         f"{said['checksum'][:12]}: {said['checksum_is']}.",
         highlight=False,
         soft_wrap=True,
@@ -134,7 +137,8 @@ def _entry(name: str) -> BuiltIn:
     from kinfolk.data.sets.catalogue import BUILT_IN
 
     if name not in BUILT_IN:
-        near = difflib.get_close_matches(name, BUILT_IN, 1)
+        files = [key for key, entry in BUILT_IN.items() if entry.source is not None and entry.source.name == name]
+        near = files or difflib.get_close_matches(name, BUILT_IN, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ConfigError(f"data={name!r} is not one of {', '.join(BUILT_IN)}{hint}")
     return BUILT_IN[name]

@@ -230,5 +230,5 @@ def _fail(message: str, kind: str, as_json: bool, code: int) -> None:
     if as_json:
         print(json.dumps({"version": VERSION, "error": {"kind": kind, "message": message}}))
     else:
-        Console(stderr=True).print(f"[red]Error:[/red] {escape(message)}", highlight=False)
+        Console(stderr=True).print(f"[red]Error:[/red] {escape(message)}", highlight=False, soft_wrap=True)
     sys.exit(code)

@@ -35,6 +35,7 @@ def dirichlet(labels: ArrayLike, *, clients: int, concentration: float, seed: in
     clients = whole_number("clients", clients, 1, len(codes), FEWER)
     least = whole_number("least", least, 1, len(codes), "a client without rows is none")
     check_number("concentration", concentration, CONCENTRATION)
+    _require_rows(clients, least, len(codes))
     generator = drawing(seed)
     for _ in range(1000):
         owner = np.full(len(codes), NOBODY, np.int32)
@@ -42,8 +43,7 @@ def dirichlet(labels: ArrayLike, *, clients: int, concentration: float, seed: in
             rows = generator.permutation(np.flatnonzero(codes == value))
             shares = generator.dirichlet(np.full(clients, concentration))
             ends = np.round(np.cumsum(shares)[:-1] * len(rows)).astype(int)
-            for client, own in enumerate(np.split(rows, ends)):
-                owner[own] = client
+            owner[rows] = np.repeat(np.arange(clients), np.diff(ends, prepend=0, append=len(rows)))
         if np.bincount(owner, minlength=clients).min() >= least:
             return owner
     raise DataError(
@@ -101,8 +101,7 @@ def size_skew(rows: int, *, clients: int, spread: float = 1.0, least: int = 1, s
     clients = whole_number("clients", clients, 1, rows, FEWER)
     least = whole_number("least", least, 1, rows, "a client without rows is none")
     check_number("spread", spread, SPREAD)
-    if clients * least > rows:
-        raise DataError(f"clients={clients} with least={least} rows each need more than {rows} rows: take fewer")
+    _require_rows(clients, least, rows)
     generator = drawing(seed)
     weights = np.exp(spread * generator.normal(size=clients))
     sizes = least + np.floor(weights / weights.sum() * (rows - clients * least)).astype(int)
@@ -126,6 +125,8 @@ def patches(shape: tuple[int, int], count: int, generator: np.random.Generator) 
     `shape`: height and width; the last pixels of an odd side are never covered. `count`: how many patches. `generator`:
     chooses where.
     """
+    if len(shape) != 2 or not isinstance(generator, np.random.Generator):
+        raise DataError(f"shape={shape} must be height and width, and generator numpy's: np.random.default_rng(0)")
     height, width = shape[0] // PATCH, shape[1] // PATCH
     count = whole_number("count", count, 0, height * width, f"{shape[0]}x{shape[1]} pixels have so many patches of 2x2")
     tiles = np.zeros(height * width, bool)
@@ -141,12 +142,19 @@ def masked(images: np.ndarray, covered: np.ndarray, value: float = 1.0) -> np.nd
     `images`: floats, axes (rows, height, width) or (rows, height, width, colours). `covered`: truth values, axes
     (height, width). `value`: what is painted; 1 is white where pixels were divided by 255.
     """
-    images = _images(images)
+    images, covered = _images(images), np.asarray(covered)
+    if covered.dtype != bool or not np.isfinite(value):
+        raise DataError(f"covered holds {covered.dtype} and value={value}: give truth values, and a finite number")
     if images.dtype.kind != "f":
         raise DataError(f"images hold {images.dtype}, where {value:g} may be no white: give images / 255 as float32")
     if images.shape[1:3] != covered.shape:
         raise DataError(f"images have {images.shape[1:3]} pixels and covered {covered.shape}: make it for such images")
     return np.where(covered.reshape(*covered.shape, *(1,) * (images.ndim - 3)), images.dtype.type(value), images)
+
+
+def _require_rows(clients: int, least: int, rows: int) -> None:
+    if clients * least > rows:
+        raise DataError(f"clients={clients} with least={least} rows each need more than {rows} rows: take fewer")
 
 
 def _images(images: np.ndarray) -> np.ndarray:

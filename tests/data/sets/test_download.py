@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import os
@@ -195,6 +196,37 @@ def test_what_cannot_be_kept_is_said_with_the_place(home: Path) -> None:
         obtain(ours, home / "full", [home / "school.mat"])
     (home / "home").write_text("no directory either")
     assert len(load_arrays(ours)["y"]) == 18  # they can be used all the same
+
+
+def test_what_is_kept_is_never_replaced(home: Path) -> None:
+    ours = replace(school.SOURCE, checksum="")
+    _, path = obtain(ours, files=[home / "school.mat"])
+    before = path.stat()
+    file = File("school.mat", (home / "nothing").as_uri())
+    assert obtain(replace(ours, files=(file,)))[1] == path  # without a download
+    assert obtain(ours, files=[home / "school.mat"])[1] == path
+    other = {key: value[:10] for key, value in load_arrays(ours).items() if key in ("x", "y", "client")}
+    with pytest.raises(DataError, match=r"school.npz is there already, with other rows: remove it first"):
+        obtain(replace(ours, convert=lambda _: other), files=[home / "school.mat"])
+    after = path.stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    with pytest.raises(DataError, match=r"holds other rows than school as it is published .*: remove it and run"):
+        obtain(school.SOURCE)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG])
+def test_a_full_disk_for_temporary_files_is_called_so(number: int, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    words = r"there is no room in .*temporary .*set TMPDIR to another place; nothing was kept"
+    ours = replace(school.SOURCE, checksum="")
+    with pytest.raises(DataError, match=words):
+        obtain(replace(ours, convert=full), files=[home / "school.mat"])  # type: ignore[arg-type]
+    monkeypatch.setattr("shutil.copyfileobj", full)
+    with pytest.raises(DataError, match=words):
+        obtain(ours)
+    assert left_behind(home) == []
 
 
 def test_what_is_kept_may_be_read_by_all_and_lies_where_a_tilde_says(

@@ -192,6 +192,8 @@ def test_celeba_comes_from_leafs_lists_and_from_its_own(tmp_path: Path, monkeypa
     np.savez(tmp_path / "celeba.npz", **own)  # type: ignore[arg-type]
     assert celeba.celeba(directory=str(tmp_path)).train.sizes.tolist() == [4, 4]
     assert len(celeba.celeba(directory=str(tmp_path), celebrities=1).ids) == 1
+    with pytest.raises(DataError, match="of one half alone: give both folders, train and test"):
+        celeba.from_files([tmp_path / "train", tmp_path / "img_align_celeba"])
     with pytest.raises(DataError, match=r"identity_CelebA.txt is missing"):
         celeba.from_files([tmp_path / "img_align_celeba", texts[1]])
 
@@ -270,7 +272,11 @@ def test_mnist_comes_from_idx_files(tmp_path: Path) -> None:
     assert (arrays["x"].shape, arrays["y"].tolist()) == ((6, 28, 28), [0, 1, 2, 3, 0, 1])
 
 
-def test_cifar_comes_from_the_binary_archive_and_silos_have_few_classes(tmp_path: Path) -> None:
+def test_cifar_comes_from_the_binary_archive_and_silos_have_few_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cifar, "PICTURES", 100)
+
     def batch(rows: int) -> bytes:
         labels = np.arange(rows, dtype=np.uint8) % 10
         images = np.repeat(labels, cifar.RECORD - 1).reshape(rows, -1)
@@ -281,6 +287,10 @@ def test_cifar_comes_from_the_binary_archive_and_silos_have_few_classes(tmp_path
     members |= {"cifar-10-batches-bin/test_batch.bin": batch(20), "cifar-10-batches-bin/readme.html": b"-"}
     packed = archive(tmp_path / "cifar-10-binary.tar.gz", members, "w:gz")
     arrays = cifar.from_binary([packed])
+    with tarfile.open(packed) as whole:
+        whole.extractall(tmp_path / "unpacked", filter="data")
+    for name, values in cifar.from_files([tmp_path / "unpacked"]).items():
+        np.testing.assert_array_equal(values, arrays[name])
     assert (arrays["x"].shape, int(arrays["is_test"].sum())) == ((100, 32, 32, 3), 20)
     assert arrays["x"][3, 0, 0].tolist() == [200, 3, 3]
     np.savez(tmp_path / "cifar10.npz", **arrays)  # type: ignore[arg-type]
@@ -292,6 +302,11 @@ def test_cifar_comes_from_the_binary_archive_and_silos_have_few_classes(tmp_path
     archive(tmp_path / "short.tar.gz", {"data_batch_1.bin": b"x", "test_batch.bin": b"x"}, "w:gz")
     with pytest.raises(DataError, match="no whole images"):
         cifar.from_binary([tmp_path / "short.tar.gz"])
+    archive(tmp_path / "python.tar.gz", {"cifar-10-batches-py/data_batch_1": b"x"}, "w:gz")
+    archive(tmp_path / "few.tar.gz", {"data_batch_1.bin": batch(80)}, "w:gz")
+    for name, count in (("python", 0), ("few", 80)):
+        with pytest.raises(DataError, match=f"{count} pictures in .bin files, not 100: give cifar-10-binary.tar.gz"):
+            cifar.from_binary([tmp_path / f"{name}.tar.gz"])
 
 
 @pytest.mark.parametrize("nested", [True, False])

@@ -13,7 +13,7 @@ import pytest
 from scipy.io import savemat
 
 from kinfolk.data.federation import DataError
-from kinfolk.data.sets import har, patients, silos
+from kinfolk.data.sets import har, patients, silos, stackoverflow
 from kinfolk.data.sets.download import load_arrays, obtain
 from kinfolk.data.sets.source import Facts, Source, content_checksum, flaw, whole
 
@@ -48,6 +48,33 @@ def test_arrays_that_are_not_as_they_are_known_to_be(other: dict[str, np.ndarray
             load_arrays(source, tmp_path)
     else:
         assert len(load_arrays(source, tmp_path)["y"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({}, ""),
+        ({"indices": np.array([0, 9, 3])}, "indices reaches from 0 to 9, not whole numbers from 0 to 4"),
+        ({"indices": np.array([0, -5, 3])}, "indices reaches from -5 to 3"),
+        ({"indices": np.array([0, 2])}, "indptr ends at 3, and there are 2 of indices"),
+        ({"labels": np.array([0, 1, 7])}, "labels reaches from 0 to 7, not whole numbers from 0 to 1"),
+        ({"label_starts": np.array([0, 4])}, "label_starts ends at 4, and there are 3 of labels"),
+        ({"indptr": np.array([0, 2, 1, 3])}, "indptr holds no whole numbers that begin with 0 and never fall"),
+        ({"indptr": np.array([1, 1, 3])}, "indptr holds no whole numbers that begin with 0"),
+    ],
+)
+def test_sparse_rows_that_do_not_fit_together_are_refused(other: dict[str, np.ndarray], words: str) -> None:
+    rows = {"indices": np.array([0, 2, 3]), "x": np.ones(3), "labels": np.array([0, 1, 1])}
+    starts = other.get("indptr", other.get("label_starts", np.array([0, 1, 3])))
+    if len(starts) == 2:
+        starts = {"indptr": np.array([0, 3]), "label_starts": starts}
+    else:
+        starts = {"indptr": starts, "label_starts": np.linspace(0, 3, len(starts)).astype(int)}
+    arrays = rows | starts | {"client": np.zeros(len(starts["indptr"]) - 1, int)} | other
+    source = replace(stackoverflow.SOURCE, facts=Facts(features=(5,), labels=2))
+    found = flaw(source, arrays)
+    assert (words in found) if words else not found
+    assert stackoverflow.SOURCE.facts == Facts(features=(10_000,), labels=500)
 
 
 def test_a_file_of_another_name_may_have_other_features_and_fewer_clients(tmp_path: Path) -> None:

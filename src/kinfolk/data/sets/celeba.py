@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 from kinfolk.data.federation import DataError, Federation, from_rows
 from kinfolk.data.given_rows import drawing, whole_number
 from kinfolk.data.sets.download import load_arrays
-from kinfolk.data.sets.leaf import json_files, users
+from kinfolk.data.sets.leaf import HALVES, json_files, users
 from kinfolk.data.sets.source import Arrays, Facts, File, Source, whole
 
 ATTRIBUTE = "Smiling"
@@ -57,11 +58,15 @@ def _is_leaf_folder(path: Path) -> bool:
 
 
 def _of_leaf(lists: Sequence[Path]) -> Listed:
-    return [
+    found = [
         (str(image), user, label, test)
         for user, test, images, labels in users(lists)
         for image, label in zip(images, labels, strict=True)
     ]
+    named = [word for path in lists for word in HALVES if word in (path.parent.name, path.stem)]
+    if named and len({test for *_, test in found}) == 1:
+        raise DataError("LEAF's lists are of one half alone: give both folders, train and test")
+    return found
 
 
 def _of_texts(files: Sequence[Path]) -> Listed:
@@ -76,7 +81,7 @@ def _of_texts(files: Sequence[Path]) -> Listed:
     for line in lines[2:]:
         words = line.split()
         listed.append((words[0], owner[words[0]], int(int(words[column]) > 0), False))
-    counts = {user: sum(1 for _, own, _, _ in listed if own == user) for user in set(owner.values())}
+    counts = Counter(user for _, user, _, _ in listed)
     return [entry for entry in listed if counts[entry[1]] >= FEWEST]
 
 

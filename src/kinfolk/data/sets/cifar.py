@@ -55,17 +55,14 @@ def _from_clients(files: Sequence[Path]) -> Arrays:
 
 
 def from_binary(files: Sequence[Path]) -> Arrays:
-    """From the archive of the binary version: five batches for training, then one for testing."""
-    with tarfile.open(files[0]) as archive:
-        members = {Path(member.name).name: member for member in archive.getmembers() if member.name.endswith(".bin")}
-        names = [*sorted(name for name in members if name.startswith("data_batch")), "test_batch.bin"]
-        parts = []
-        for name in names:
-            content = archive.extractfile(members[name])
-            raw = np.frombuffer(b"" if content is None else content.read(), np.uint8)
-            if len(raw) % RECORD:
-                raise DataError(f"{name} has {len(raw)} bytes, which are no whole images: give {SOURCE.files[0].name}")
-            parts.append(raw.reshape(-1, RECORD))
+    """From the archive of the binary version, or its folder: five batches for training, then one for testing."""
+    parts = []
+    for name, raw in _batches(files[0]):
+        if len(raw) % RECORD:
+            raise DataError(f"{name} has {len(raw)} bytes, which are no whole images: give {SOURCE.files[0].name}")
+        parts.append(raw.reshape(-1, RECORD))
+    if (count := sum(map(len, parts))) != PICTURES:
+        raise DataError(f"{files[0]} has {count} pictures in .bin files, not {PICTURES}: give {SOURCE.files[0].name}")
     rows = np.concatenate(parts)
     return {
         "x": rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).copy(),
@@ -73,6 +70,16 @@ def from_binary(files: Sequence[Path]) -> Arrays:
         "client": np.zeros(len(rows), np.int32),
         "is_test": np.arange(len(rows)) >= len(rows) - len(parts[-1]),
     }
+
+
+def _batches(path: Path) -> list[tuple[str, np.ndarray]]:
+    """The batches of the binary version, packed or not, the one for testing last; none where it is another version."""
+    if path.is_dir():
+        return [(file.name, np.fromfile(file, np.uint8)) for file in sorted(path.rglob("*.bin"))]
+    with tarfile.open(path) as archive:
+        members = {member.name: archive.extractfile(member) for member in archive if member.name.endswith(".bin")}
+        contents = [(name, own.read()) for name, own in sorted(members.items()) if own is not None]
+    return [(name, np.frombuffer(content, np.uint8)) for name, content in contents]
 
 
 SOURCE = Source(

@@ -4,6 +4,7 @@ that the user fetched by hand."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import http.client
 import os
@@ -92,11 +93,18 @@ def obtain(source: Source, directory: str | Path | None = None, files: Sequence[
 
     Nothing is kept of files that ended early, have changed or cannot be read, nor of the files themselves. Files given
     by hand are held to the same digests (by their names) and checksum as a download: what a set is called by must be
-    the same rows everywhere.
+    the same rows everywhere. A file that is kept already is never replaced.
     """
     path = folder(directory) / f"{source.name}.npz"
+    there = load_arrays(source, directory) if path.is_file() else None
+    if there is not None and not files:
+        return there, path
     with _stopped_by_signals():
         arrays = _published(source, directory, files)
+        if there is not None:
+            if content_checksum(there) != content_checksum(arrays):
+                raise DataError(f"{path} is there already, with other rows: remove it first to keep these")
+            return there, path
         try:
             _keep(path, arrays)
         except OSError as error:
@@ -180,11 +188,24 @@ def _converted(source: Source, files: Sequence[Path], remedy: str) -> Arrays:
     except DataError as error:
         raise DataError(f"{error}; nothing was kept") from error
     except Exception as error:  # every format's reader has words of its own for a file that is broken or another's
+        _require_room(error)
         words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         raise DataError(f"{_names(files)} cannot be read as {source.name} ({words}): {remedy}") from error
     if words:
         raise DataError(f"{_names(files)} cannot be read as {source.name} ({words}): {remedy}")
     return arrays
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _require_room(error: Exception) -> None:
+    """Says so where the disk for what is unpacked and read was full."""
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        raise DataError(
+            f"there is no room in {tempfile.gettempdir()} ({error.strerror}), where files are put until they are read: "
+            "make room, or set TMPDIR to another place; nothing was kept"
+        ) from error
 
 
 def _names(files: Sequence[Path]) -> str:
@@ -201,6 +222,7 @@ def _download(source: Source, file: File, into: Path, remedy: str) -> Path:
             shutil.copyfileobj(answer, content, 1 << 20)
             length = answer.headers.get("Content-Length")
     except (OSError, http.client.HTTPException) as error:
+        _require_room(error)
         raise DataError(
             f"data set {source.name!r} could not be downloaded from {file.url} ({error}): {remedy}"
         ) from error

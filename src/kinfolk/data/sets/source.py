@@ -19,7 +19,7 @@ CONTENT = ("x", "indices", "indptr", "event", "time", "y", "labels", "label_star
 """The arrays that a checksum covers, in this order."""
 PER_ROW = ("x", "event", "time", "y", "client", "is_test")
 """The arrays that have one entry per row, where rows are not sparse."""
-STARTS = ("indptr", "label_starts")
+STARTS = {"indptr": ("indices", "x"), "label_starts": ("labels",)}
 """Where each row begins in those that have several per row, and where the last ends."""
 
 
@@ -40,7 +40,7 @@ class Facts:
     """What the arrays of a data set are like, whoever converted them."""
 
     features: tuple[int, ...] = ()
-    """The shape of a row of `x`; empty: not known."""
+    """The shape of a row, of `x` itself where rows are not sparse; empty: not known."""
     clients: int = 0
     """How many clients there are; 0: not always as many."""
     labels: int = 0
@@ -112,15 +112,29 @@ def flaw(source: Source, arrays: Arrays, *, another: bool = False) -> str:
         return "its arrays have " + ", ".join(f"{math.prod(count)} rows of {name}" for name, count in rows.items())
     if not math.prod(next(iter(rows.values()))):
         return "it has no rows"
+    for name in filter(arrays.__contains__, STARTS):
+        if words := _not_starts(name, arrays):
+            return words
     return _unlike(source.facts, arrays, another)
+
+
+def _not_starts(name: str, arrays: Arrays) -> str:
+    """What is wrong with where rows begin."""
+    starts, lengths = arrays[name], {part: len(arrays[part]) for part in STARTS[name]}
+    if starts.dtype.kind in "iu" and starts[0] == 0 and (np.diff(starts) >= 0).all():
+        wrong = [f"{count} of {part}" for part, count in lengths.items() if count != starts[-1]]
+        return f"{name} ends at {starts[-1]}, and there are {' and '.join(wrong)}" if wrong else ""
+    return f"{name} holds no whole numbers that begin with 0 and never fall"
 
 
 def _unlike(facts: Facts, arrays: Arrays, another: bool) -> str:
     """Where arrays are not as they are known to be."""
-    for name, count in (("client", 0), ("y", facts.labels)):
+    sparse = "indptr" in arrays
+    columns = facts.features[0] if sparse and facts.features else 0
+    for name, count in (("client", 0), ("y", facts.labels), ("labels", facts.labels), ("indices", columns)):
         if name in arrays and (name == "client" or count) and (words := _not_numbered(name, arrays[name], count)):
             return words
-    if facts.features and arrays["x"].shape[1:] != facts.features and not another:
+    if facts.features and not sparse and arrays["x"].shape[1:] != facts.features and not another:
         return f"a row of x has shape {arrays['x'].shape[1:]}, not {facts.features}"
     if facts.clients and (found := len(np.unique(arrays["client"]))) != facts.clients and not another:
         return f"it has {found} clients, not {facts.clients}"

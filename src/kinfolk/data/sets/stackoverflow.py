@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 
 from kinfolk.data.federation import DataError, Federation
 from kinfolk.data.sets.download import load_arrays
-from kinfolk.data.sets.source import Arrays, File, Source
+from kinfolk.data.sets.source import Arrays, Facts, File, Source
 from kinfolk.data.sets.tf_example import Value, clients_of, rows, unpacked
 from kinfolk.data.sparse import from_sparse
 
@@ -105,6 +105,7 @@ SOURCE = Source(
         ),
     ),
     convert=from_files,
+    facts=Facts(features=(WORDS,), labels=TAGS),
     needs=("x", "indices", "indptr", "labels", "label_starts", "client"),
     also=("stackoverflow.sqlite", "stackoverflow.word_count", "stackoverflow.tag_count"),
     by_hand="fetch stackoverflow.sqlite.lzma, stackoverflow.word_count.tar.bz2 and stackoverflow.tag_count.tar.bz2 of "
