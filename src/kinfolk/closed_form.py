@@ -20,6 +20,20 @@ SMALL = 128
 ITERATIONS = 60
 
 
+def mean_over(rows: Rows, values: Array) -> Array:
+    """The mean over a client's real rows."""
+    return jnp.where(rows.mask, values, 0).sum() / jnp.maximum(rows.mask.sum(), 1).astype(jnp.float32)
+
+
+def slope(model: Model, rows: Rows, params: Params) -> Params:
+    """The gradient of the mean loss over all of a client's rows."""
+
+    def loss(params: Params) -> Array:
+        return mean_over(rows, jax.vmap(lambda x, y: model.loss(params, x, y))(rows.x, rows.y))
+
+    return jax.grad(loss)(params)
+
+
 def newton(model: Model, rows: Rows, centre: Params, precision: Value, steps: int = 1) -> Params:
     """Newton steps from `centre` on the mean loss plus `precision / 2` times the squared distance to `centre`.
 

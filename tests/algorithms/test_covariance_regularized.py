@@ -29,23 +29,18 @@ CLIENTS, ROWS, FEATURES, ODD = 40, 20, 6, (3, 17, 31)
 @trees.register
 @dataclass(frozen=True)
 class Rows:
-    """What the method sees of a data gate before least squares: one local step."""
+    """What the method sees of a data gate before least squares."""
 
     x: Any
     y: Any
     round: Any
     steps: Any
-    most_steps: int = field(default=1, metadata={"static": True})
     model: models.Model = field(default=models.linear(FEATURES), metadata={"static": True})
     size: int = field(default=ROWS, metadata={"static": True})
 
     def examples(self) -> types.Rows:
-        return types.Rows(self.x[:, :-1], self.y[:, 0], jnp.ones(ROWS, bool))
-
-    def gradient(self, params: Any, active: Any) -> tuple[Any, Rows]:
-        own = jnp.concatenate([params[0]["weights"], params[0]["bias"][None]])
-        slope = self.x.T @ (self.x @ own - self.y) / ROWS
-        return ({"weights": slope[:-1], "bias": slope[-1]},), self
+        y = self.y if self.model.outcome == "labels" else self.y[:, 0]
+        return types.Rows(self.x[:, :-1], y, jnp.ones(ROWS, bool))
 
 
 def rows(odd: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -60,7 +55,9 @@ def rows(odd: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 @jax.jit
-def trained(algorithm: CovarianceRegularized, x: Array, y: Array, rounds: int) -> tuple[Any, Any, Array]:
+def trained(
+    algorithm: CovarianceRegularized, x: Array, y: Array, rounds: int, steps: int = 1
+) -> tuple[Any, Any, Array]:
     """The shared state, all clients' states and models after some rounds, with the exact moment for a release."""
     params = ({"weights": jnp.zeros((FEATURES, 1)), "bias": jnp.zeros(1)},)
     shared = algorithm.init(params, CLIENTS)
@@ -69,7 +66,7 @@ def trained(algorithm: CovarianceRegularized, x: Array, y: Array, rounds: int) -
 
     def one_round(number: Array, state: Any) -> Any:
         shared, personal = state
-        of_client = lambda own, x, y: algorithm.client(shared, own, Rows(x, y, number, jnp.int32(1)))[:2]  # type: ignore  # noqa: E731
+        of_client = lambda own, x, y: algorithm.client(shared, own, Rows(x, y, number, steps))[:2]  # type: ignore  # noqa: E731
         sent, personal = jax.vmap(of_client)(personal, x, y)
         stacked = sent[:, :, 0]
         moment = stacked.T @ stacked if algorithm.pattern == "low_rank" else jnp.square(stacked).sum(axis=0)
@@ -85,13 +82,16 @@ def slopes(x: np.ndarray, y: np.ndarray, found: np.ndarray) -> np.ndarray:
     return np.einsum("mnd,mn->md", x, missed) / ROWS
 
 
-@pytest.mark.parametrize(("ridge", "condition"), [(0.0, 0.0), (0.2, 0.0), (0.2, 0.05)])
+@pytest.mark.parametrize(
+    ("ridge", "condition", "steps"), [(0.0, 0.0, 1), (0.2, 0.0, 1), (0.2, 0.05, 1), (0.0, 0.0, 5), (0.0, 0.0, 100)]
+)
 @pytest.mark.parametrize("pattern", ["low_rank", "group_sparse"])
-def test_the_optimum_is_reached(pattern: str, ridge: float, condition: float) -> None:
-    """The slopes of the losses are minus those of the penalties, whichever the momentum is."""
+def test_the_optimum_is_reached(pattern: str, ridge: float, condition: float, steps: int) -> None:
+    """The slopes of the losses are minus those of the penalties, whichever the momentum is, and whatever number of
+    local steps a round has for other methods."""
     x, y = rows(odd=False)
     algorithm = CovarianceRegularized(1.0, 0.2, ridge=ridge, condition=condition, pattern=pattern)
-    _, _, found = trained(as_array(algorithm), x, y, 400)
+    _, _, found = trained(as_array(algorithm), x, y, 400, steps)
     found = np.asarray(found, float)
     left = -slopes(x, y, found) - ridge * found
     if pattern == "low_rank":
@@ -137,8 +137,12 @@ def test_the_last_release_is_used() -> None:
 def sent(algorithm: CovarianceRegularized, model: models.Model, released: float, number: int) -> tuple[Any, Any]:
     """What a client that was never there before sends in a round, and keeps."""
     x, y = rows(odd=False)
-    shared = algorithm.init(models.linear(FEATURES).init(jax.random.key(0)), CLIENTS)
+    shared = algorithm.init(model.init(jax.random.key(0)), CLIENTS)
     shared |= {"moment": released * jnp.eye(FEATURES + 1), "known": jnp.float32(released > 0)}
+    if model.outcome == "count":
+        y = np.abs(np.rint(y))
+    if model.outcome == "labels":
+        y = np.concatenate([y > 0, y > 1], axis=-1).astype(np.uint8)
     gate: Any = Rows(x[0], y[0], jnp.int32(number), jnp.int32(1), model=model)
     return algorithm.client(shared, algorithm.init_client(shared, jnp.int32(0)), gate)[:2]
 
@@ -158,9 +162,12 @@ def test_the_first_message_is_the_fit_alone_whenever_it_comes() -> None:
 
 @pytest.mark.parametrize("outcome", ["count", "labels"])
 def test_where_there_is_no_such_fit_the_first_message_is_a_step_from_zero(outcome: str) -> None:
-    x, y = rows(odd=False)
+    x, y = (part[0].astype(float) for part in rows(odd=False))
     message, _ = sent(as_array(CovarianceRegularized()), models.generalized_linear(FEATURES, outcome, 2), 0.0, 0)
-    np.testing.assert_allclose(message, 0.5 * x[0].T @ y[0] / ROWS, atol=1e-6)
+    missed = (
+        np.abs(np.rint(y)) - 1 if outcome == "count" else (np.concatenate([y > 0, y > 1], axis=-1) - 0.5) / np.sqrt(2)
+    )
+    np.testing.assert_allclose(message, 0.5 * x.T @ missed / ROWS, atol=1e-6)
 
 
 def test_step_sizes_may_fall() -> None:

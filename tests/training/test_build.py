@@ -15,11 +15,11 @@ from kinfolk.data.federation import Federation, from_rows, pooled
 from kinfolk.data.sets import stackoverflow
 from kinfolk.data.sparse import from_sparse
 from kinfolk.outcomes import OUTCOMES
-from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level
+from kinfolk.privacy.levels import PrivacyLevel, client_level, example_level, none
 from kinfolk.toml import ConfigError
 from kinfolk.training.build import build_algorithm, build_model, fitting
 from kinfolk.training.experiment import Experiment, ModelChoice, Phase
-from kinfolk.training.prepare import prepare
+from kinfolk.training.prepare import Job, prepare
 from kinfolk.training.recipes import Given, for_choice
 
 LEVELS = (example_level(noise_multiplier=1.0, delta=1e-3), client_level(noise_multiplier=1.0))
@@ -108,3 +108,19 @@ def test_a_model_of_another_outcome_is_refused() -> None:
 def test_an_option_that_a_method_does_not_have(phase: Phase, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build_algorithm(phase, "none")
+
+
+def test_releases_that_nobody_or_not_everybody_could_use_are_refused() -> None:
+    """`empirical_bayes` uses what it releases in later rounds; `mean_regularized` uses it in a client's next one."""
+    data = some_rows("number", is_sparse=False)
+
+    def made(method: str, level: PrivacyLevel, rounds: int) -> Job:
+        return prepare(Experiment(seed=0, privacy=level, phases=(Phase(method, rounds),)), [data])
+
+    with pytest.raises(ConfigError, match=r"rounds=1: empirical_bayes uses .* at least 2"):
+        made("empirical_bayes", LEVELS[1], 1)
+    with pytest.raises(ConfigError, match="cohort=1: with empirical_bayes a client that is in no later round"):
+        made("empirical_bayes", client_level(noise_multiplier=1.0, cohort=1), 2)
+    made("empirical_bayes", none(), 1)
+    made("empirical_bayes", LEVELS[1], 2)
+    made("mean_regularized", client_level(noise_multiplier=1.0, cohort=1), 1)

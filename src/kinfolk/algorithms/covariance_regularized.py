@@ -2,9 +2,10 @@
 
 Algorithms 2 and 3. Each client begins with the model that it fits alone. In every round the second moment of the
 clients' models is released, and each client shrinks its own model with it: its weak directions (low-rank) or features
-(group-sparse) are shrunk most. Then it takes a gradient step on its own data. A client's model is what the last release
-makes of its last step, so every release that is paid for is used. Where noise hides everything little is shrunk, and
-what is left is the model that the client fits alone.
+(group-sparse) are shrunk most. Then it takes one gradient step on all of its own data, whatever batches and epochs are
+set: the shrinking is that of one step, and with several the penalty would count for less. A client's model is what the
+last release makes of its last step, so every release that is paid for is used. Where noise hides everything little is
+shrunk, and what is left is the model that the client fits alone.
 
 The paper's framework may also share `W^T W`, tasks x tasks. That is not offered here: a client could use its row only
 with the other clients' models, and what would have to be hidden grows with their number (`theory/covariance_noise.py`).
@@ -22,9 +23,9 @@ from jax import Array
 
 from kinfolk import trees
 from kinfolk.algorithms.empirical_bayes import PATTERNS, as_params, fitted, has_fit
-from kinfolk.algorithms.local_steps import descend
 from kinfolk.algorithms.schedules import at
 from kinfolk.algorithms.shrinkage import momentum, shrink, shrink_features, shrink_whole
+from kinfolk.closed_form import slope
 from kinfolk.privacy.gates import DataGate, Inbox
 from kinfolk.types import Params, Value
 
@@ -67,8 +68,8 @@ class CovarianceRegularized:
     outliers: Value = math.inf
     """Strength of the penalty on a client's own part; infinite means that there is none."""
     accelerated: bool = field(default=True, metadata={"static": True})
-    """Whether a step starts beyond the shrunk model, by momentum, as in algorithm 3 of the paper: fewer rounds, and so
-    fewer releases."""
+    """Whether a step starts beyond the shrunk model, by momentum, as in algorithms 2 and 3 of the paper: fewer rounds,
+    and so fewer releases."""
     pattern: str = field(default="low_rank", metadata={"static": True})
     """What models have in common: `low_rank`, the same few directions (the whole second moment is released), or
     `group_sparse`, the same few features (its diagonal alone, which needs far less noise)."""
@@ -101,9 +102,9 @@ class CovarianceRegularized:
         ahead = momentum(steps, self.condition) if self.accelerated else 0.0
         start = shrunk + ahead * (shrunk - personal["shrunk"])
         own = kept + ahead * (kept - personal["kept"])
-        trained, gate = descend(as_params(start + own), gate, self.step_size)
-        way = jnp.concatenate([trained[0]["weights"], trained[0]["bias"][None]]) - (start + own)
         step = jnp.asarray(at(self.step_size, gate.round), jnp.float32)
+        (downhill,) = slope(gate.model, gate.examples(), as_params(start + own))
+        way = -step * jnp.concatenate([downhill["weights"], downhill["bias"][None]])
         moved = {"model": start + way, "shrunk": shrunk, "own": own + way, "kept": kept, "step": step}
         moved["turns"] = turns + 1
         if begins_with_fit:

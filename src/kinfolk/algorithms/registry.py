@@ -46,6 +46,10 @@ class Entry:
     """Privacy levels at which it is offered, and so tested."""
     outcome: str = "number"
     """An outcome that it is for: checks have a linear model of it."""
+    fewest_rounds: int = 1
+    """How many rounds it needs to use what it releases."""
+    in_cohorts: bool = True
+    """Whether clients may take part in some rounds only."""
 
     def options(self) -> dict[str, object]:
         """Hyper-parameters and their defaults."""
@@ -122,6 +126,8 @@ REGISTRY: dict[str, Entry] = {
             "One-shot empirical Bayes for linear models",
             "kinfolk; what is shared is the task covariance, as in Liang et al., 2020",
             ("client", "none"),
+            fewest_rounds=2,
+            in_cohorts=False,
         ),
         Entry(
             "few_releases",

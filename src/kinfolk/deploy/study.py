@@ -28,7 +28,7 @@ from kinfolk.privacy.mechanisms import ExactSum, Sampling
 from kinfolk.privacy.release import new_meter
 from kinfolk.rounds import Client, RoundSpec, client_round
 from kinfolk.toml import ConfigError, from_toml, to_toml
-from kinfolk.training.build import as_array, build_afterwards, build_algorithm, build_model
+from kinfolk.training.build import as_array, build_afterwards, build_algorithm, build_model, require_used
 from kinfolk.training.experiment import Experiment, load
 from kinfolk.types import Afterwards, Algorithm, Model, Rows, Tree
 
@@ -232,6 +232,7 @@ class Study:
     @cached_property
     def algorithms(self) -> tuple[Algorithm, ...]:
         """One per phase, with its numbers as float32, as in simulation."""
+        require_used(self.experiment)
         ids = self.roster.clients
         return tuple(as_array(build_algorithm(phase, self.level, ids)) for phase in self.experiment.phases)
 

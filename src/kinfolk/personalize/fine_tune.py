@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from kinfolk import trees
+from kinfolk.closed_form import mean_over
 from kinfolk.privacy.gates import DataGate
 from kinfolk.types import Model, Params, Rows, Tree, Value
 
@@ -56,11 +57,6 @@ class FineTuneAfterwards:
             return trees.subtract(params, trees.scale(self.step_size, jax.grad(objective)(params)))
 
         return jax.lax.fori_loop(0, self.steps, step, start)
-
-
-def mean_over(rows: Rows, values: Array) -> Array:
-    """The mean over a client's real rows."""
-    return jnp.where(rows.mask, values, 0).sum() / jnp.maximum(rows.mask.sum(), 1).astype(jnp.float32)
 
 
 def _hold(objective: str, model: Model, rows: Rows, common: Params) -> Callable[[Params], Array]:

@@ -121,6 +121,23 @@ def build_algorithm(phase: Phase, level: str, ids: Sequence[str] | None = None) 
         raise ConfigError(f"{phase.method}: {error}") from None
 
 
+def require_used(experiment: Experiment) -> None:
+    """Refuses phases whose releases would be paid for and not used, by nobody or not by all."""
+    privacy = experiment.privacy
+    for phase in experiment.phases:
+        entry = REGISTRY.get(phase.method)
+        if entry is not None and privacy.level.private and phase.rounds < entry.fewest_rounds:
+            raise ConfigError(
+                f"rounds={phase.rounds}: {phase.method} uses what it releases in later rounds only: give it at least "
+                f"{entry.fewest_rounds}"
+            )
+        if entry is not None and privacy.cohort is not None and not entry.in_cohorts:
+            raise ConfigError(
+                f"cohort={privacy.cohort:g}: with {phase.method} a client that is in no later round has no use of what "
+                "was released: leave cohort out"
+            )
+
+
 def _require_options(asked: str, method: str, options: Mapping[str, object]) -> None:
     """Refuses options that a method does not have; `asked`: its name as the user knows it."""
     own = tuple(REGISTRY[method].options())

@@ -32,7 +32,7 @@ from kinfolk.privacy.levels import Terms
 from kinfolk.privacy.mechanisms import ExactSum, GaussianSum, NoisySum
 from kinfolk.privacy.release import Tape
 from kinfolk.toml import ConfigError
-from kinfolk.training.build import as_array, build_afterwards, build_algorithm, fitting
+from kinfolk.training.build import as_array, build_afterwards, build_algorithm, fitting, require_used
 from kinfolk.training.experiment import Experiment
 from kinfolk.training.inputs import GivenData, federations_of, model_for
 from kinfolk.types import Afterwards, Algorithm, Model
@@ -105,6 +105,7 @@ def prepare(
         experiment = dataclasses.replace(experiment, model=fitting(experiment.model, data))
     model = model_for(experiment, data, own_model)
     algorithms = own_algorithms or tuple(build_algorithm(p, level.level, data.ids) for p in experiment.phases)
+    require_used(experiment)
     afterwards = build_afterwards(experiment)
     sizes, training = data.train.sizes, experiment.training
     if level.cohort is not None and level.cohort > len(sizes):
