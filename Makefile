@@ -42,7 +42,7 @@ test-ray: .venv-ray/.ready
 
 .venv-ray/.ready: requirements-ray.lock $(READY)
 	rm -rf .venv-ray && $(PYTHON) -m venv .venv-ray
-	.venv-ray/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-ray.lock
+	.venv-ray/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-ray.lock
 	$(call beside,.venv-ray)
 	@touch $@
 
@@ -87,7 +87,7 @@ lock:
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if v >= (3, 11) else f"kinfolk needs Python 3.11 or later, and {sys.executable} is {v[0]}.{v[1]}: make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $(READY)
 
