@@ -103,6 +103,12 @@ def test_every_dependency_is_locked_and_ray_in_a_lock_of_its_own() -> None:
     }, "both are installed together"
 
 
+def test_whatever_locked_packages_need_is_locked() -> None:
+    """They are installed without anything beside them."""
+    found = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout
+
+
 def test_the_changelog_says_where_modules_are_now() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     homes = re.findall(r"^\| `[\w.]+` \| `([\w.]+)` \|$", text, re.M)
