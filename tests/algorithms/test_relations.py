@@ -13,41 +13,23 @@ import pytest
 from kinfolk import (
     Engine,
     Experiment,
-    Federation,
     PersonalizedRegressor,
     Phase,
     Training,
     client_level,
     example_level,
-    from_rows,
     none,
     recommend,
     run,
 )
 from kinfolk.algorithms.relations import graph_of, laplacian, options_for, relation_of, with_relation
-from kinfolk.data.federation import DataError
-from kinfolk.data.tables.read import groups_by
 from kinfolk.deploy.study import Roster, Study
 from kinfolk.privacy.levels import PrivacyLevel
 from kinfolk.toml import ConfigError, from_toml, to_toml
-from kinfolk.training import job_file, offload, run_directory
+from kinfolk.training import job_file, offload
 from kinfolk.training.build import build_algorithm
-from kinfolk.training.experiment import load
 from kinfolk.training.relation_files import read_relation
-
-TOWNS = ("graz", "lyon", "oslo", "turku")
-SLOPES = {"graz": 1.0, "lyon": -1.0, "oslo": 1.0, "turku": -1.0}
-GROUPS = {"graz": "up", "lyon": "down", "oslo": "up", "turku": "down"}
-GRAPH = {"graz": {"lyon": 0.5}, "lyon": {"oslo": 2.0}, "turku": {}}
-WEIGHTS = [[0, 0.5, 0, 0], [0.5, 0, 2, 0], [0, 2, 0, 0], [0, 0, 0, 0]]
-OMEGA = [[2.0, -1.0, 1.0, 0.0], [-1.0, 1.0, -1.0, 0.0], [1.0, -1.0, 2.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
-MATRIX = [[0.0, 1.0, 0.0, 1.0], [1.0, 0.0, 1.0, 0.0]]
-
-
-def federation() -> Federation:
-    x = np.random.default_rng(0).uniform(-1, 1, size=(4 * 25, 1)).astype(np.float32)
-    who = np.repeat(TOWNS, 25)
-    return from_rows(x, x[:, 0] * np.array([SLOPES[town] for town in who], np.float32), who, name="slopes")
+from tests.algorithms.towns import GRAPH, GROUPS, MATRIX, OMEGA, SLOPES, TOWNS, WEIGHTS, federation
 
 
 def experiment(level: PrivacyLevel, options: dict[str, Any], rounds: int = 30, **more: Any) -> Experiment:
@@ -180,57 +162,6 @@ def test_without_clients_there_is_no_matrix_yet() -> None:
     assert relation_of({"groups": GROUPS}, TOWNS).tolist() == MATRIX
 
 
-@pytest.mark.parametrize("form", ["json groups", "json matrix", "csv"])
-def test_the_command_line_takes_a_file(form: str, tmp_path: Path, command: Any) -> None:
-    data = federation()
-    lines = [
-        f"{town},{data.train.x[k, n, 0]},{data.train.y[k, n]}" for k, town in enumerate(data.ids) for n in range(20)
-    ]
-    (tmp_path / "towns.csv").write_text("\n".join(["town,x,y", *lines]) + "\n")
-    relation = tmp_path / ("r.csv" if form == "csv" else "r.json")
-    groups = "\n".join(["client,group", *(f"{town}, {group}" for town, group in GROUPS.items())])
-    relation.write_text(groups if form == "csv" else json.dumps(GROUPS if "groups" in form else MATRIX))
-    words = ("--client", "town", "--target", "y", "--relation", relation, "--level", "none", "--seed", 0, "--rounds", 2)
-    code, _, err = command("train", tmp_path / "towns.csv", *words, "--output", tmp_path / "runs")
-    assert code == 0, err
-    (phase,) = run_directory.open_run(tmp_path / "runs" / "latest").experiment().phases
-    assert phase.method == "relation_regularized"
-    assert build_algorithm(phase, "none", TOWNS).relation.tolist() == MATRIX  # type: ignore[attr-defined]
-
-
-def test_a_graph_is_a_file_of_edges(tmp_path: Path) -> None:
-    path = tmp_path / "graph.csv"
-    path.write_text("client,neighbour,weight\ngraz,lyon,0.5\nlyon, oslo ,2\nturku,turku,1\n")
-    (graph,) = read_relation(path).values()
-    assert graph_of(graph, TOWNS).tolist() == WEIGHTS
-    phase = Phase("relation_regularized", 2, {"graph": graph})
-    (again,) = from_toml(to_toml(Experiment(phases=(phase,))), Experiment).phases
-    assert again == phase
-    path.write_text("client,neighbour\ngraz,lyon\n")
-    assert read_relation(path) == {"graph": {"graz": {"lyon": 1.0}, "lyon": {"graz": 1.0}}}
-    for text, words in (
-        ("client,neighbour,weight\na,b\n", "must have 3 columns in every line"),
-        ("client,neighbour,weight\na,b,much\n", "could not convert string to float: 'much'"),
-        ("client,neighbour,weight\na,b,1\nb,a,2\n", "the edge between 'b' and 'a' has two weights: give it once"),
-        ("from,to,weight\na,b,1\n", "under exactly these names"),
-        ("lyon,a\ngraz,b\n", "under exactly these names in the first line"),
-        ("client,group\ngraz,\n", "names no group for client 'graz'"),
-    ):
-        path.write_text(text)
-        with pytest.raises(ConfigError, match=words):
-            read_relation(path)
-    with pytest.raises(ConfigError, match="not finite"):
-        build_algorithm(Phase("relation_regularized", 1, {"groups": {"a": {"a": float("inf")}}}), "none", ("a",))
-
-
-def test_a_client_with_several_lines_is_in_several_groups(tmp_path: Path) -> None:
-    path = tmp_path / "groups.csv"
-    path.write_text("client,group\ngraz,a\nlyon,b\ngraz,b\n")
-    assert read_relation(path) == {"graz": ["a", "b"], "lyon": "b"}
-    with pytest.raises(ConfigError, match=r"cannot be read .* for a column of the tables, column:region"):
-        read_relation(Path("region"))
-
-
 def test_a_graph_as_people_write_it() -> None:
     for graph in (GRAPH, {"oslo": {"lyon": 2}, "lyon": {"graz": 0.5, "oslo": 2.0}, "turku": []}, WEIGHTS):
         phase = recommend(federation(), none(), relation={"graph": graph}, seed=0).phases[0]
@@ -280,20 +211,6 @@ def test_neighbours_learn_from_each_other_and_opposites_too(level: PrivacyLevel,
     assert max(sizes) - min(sizes) < 0.25, "what is joined is pulled together, turned round where it is the opposite"
 
 
-def test_a_file_that_is_no_relation_is_refused(tmp_path: Path, command: Any) -> None:
-    for name, text, words in (
-        ("a.json", "{", "is no JSON"),
-        ("a.csv", "client,group\nx\n", "must have two columns"),
-        ("b.json", "[[1]]", "relation has shape (1, 1), and there are 60 clients"),
-    ):
-        (tmp_path / name).write_text(text)
-        code, _, err = command("train", "--relation", tmp_path / name, "--seed", 0, "--output", tmp_path / "runs")
-        assert code == 1
-        assert words in " ".join(err.split())
-    code, _, err = command("train", "--relation", tmp_path / "none.json", "--seed", 0)
-    assert "cannot be read" in err
-
-
 @pytest.mark.slow
 def test_an_estimator_takes_groups_or_a_matrix() -> None:
     data = federation()
@@ -330,81 +247,3 @@ def test_a_study_agrees_on_the_relation() -> None:
     assert first.digest != second.digest
     assert np.asarray(first.algorithms[0].relation).tolist() == MATRIX  # type: ignore[attr-defined]
     assert jax.tree.leaves(first.first())[0].shape[0] == 2, "one model per group"
-
-
-def test_a_column_of_the_tables_names_groups(tmp_path: Path) -> None:
-    for town, region in (("graz", "alps"), ("lyon", "west"), ("turin", "alps")):
-        (tmp_path / f"{town}.csv").write_text(f"x,region\n1,{region}\n2, {region}\n")
-    files = sorted(tmp_path.glob("*.csv"))
-    assert groups_by("region", files, None) == {"graz": "alps", "lyon": "west", "turin": "alps"}
-    whole = tmp_path / "all.csv"
-    whole.write_text("town,x,region\nturku,1,north\noslo,2,north\nturku,3,coast\n")
-    with pytest.raises(DataError, match=r"client 'turku' is in group 'north' and, in .*, in 'coast'"):
-        groups_by("region", [whole], "town")
-    whole.write_text("town,x,region\nturku,1,north\noslo,2,\n")
-    with pytest.raises(DataError, match="is empty in"):
-        groups_by("region", [whole], "town")
-    with pytest.raises(DataError, match="regoin"):
-        groups_by("regoin", [whole], "town")
-
-
-def test_a_file_of_settings_may_name_a_column_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read there is written down, so a run directory needs neither."""
-    monkeypatch.chdir(tmp_path)
-    Path("all.csv").write_text("town,x,region\nturku,1,north\ngraz,2,alps\nturku,3,north\n")
-    Path("edges.csv").write_text("client,neighbour,weight\ngraz,turku,0.5\n")
-    Path("omega.json").write_text('{"omega": [[1, -1], [-1, 1]]}')
-    columns = '[target]\nname = "x"\nlow = 0\nhigh = 3\n[[columns]]\nname = "y"\nlow = 0\nhigh = 1\n'
-    Path("schema.toml").write_text('client = "town"\n' + columns)
-    graph = {"graph": {"graz": {"turku": 0.5}, "turku": {"graz": 0.5}}}
-    for said, expected in (
-        ('groups = "column:region"', {"groups": {"turku": "north", "graz": "alps"}}),
-        ('relation = "column:region"', {"groups": {"turku": "north", "graz": "alps"}}),
-        ('relation = "edges.csv"', graph),
-        ('graph = "edges.csv"', graph),
-        ('omega = "omega.json"', {"omega": [[1, -1], [-1, 1]]}),
-        ('groups = {turku = "north", graz = "alps"}', {"groups": {"turku": "north", "graz": "alps"}}),
-    ):
-        for whose in ('client = "town"\ntarget = "x"', 'schema = "schema.toml"'):
-            data = f'[data]\nname = "towns"\nfiles = ["all.csv"]\n{whose}\n'
-            words = f'[[phases]]\nmethod = "relation_regularized"\noptions.strength = 2.0\noptions.{said}\n'
-            Path("e.toml").write_text(data + words)
-            found = load(Path("e.toml"))
-            assert found.phases[0].options == {"strength": 2.0, **expected}
-            assert from_toml(to_toml(found), Experiment) == found
-    Path("e.toml").write_text(words.replace(said, 'groups = "column:region"'))
-    with pytest.raises(ConfigError, match=r"e.toml: relation=column:region names a column, and no table was given"):
-        load(Path("e.toml"))
-    Path("e.toml").write_text(words.replace(said, 'groups = "regions.csv"'))
-    with pytest.raises(ConfigError, match=r"e.toml: relation=regions.csv cannot be read"):
-        load(Path("e.toml"))
-
-
-def test_tuning_takes_a_relation(tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Experiment] = []
-
-    def stopped(experiment: Experiment, *_: object, **__: object) -> None:
-        seen.append(experiment)
-        raise ConfigError("stopped here")
-
-    monkeypatch.setattr("kinfolk.training.tune.tune", stopped)
-    (tmp_path / "groups.json").write_text(json.dumps(GROUPS))
-    words = ("tune", "--method", "relation_regularized", "--relation", tmp_path / "groups.json", "--seed", 0)
-    _, _, err = command(*words, "--option", "strength=1,2")
-    assert "stopped here" in err
-    assert seen[0].phases[0].options == {"groups": GROUPS, "step_size": 0.1}
-
-
-@pytest.mark.slow
-def test_the_command_line_takes_a_column(tmp_path: Path, command: Any) -> None:
-    lines = [f"{town},{n % 7},{'hills' if town == 'lyon' else 'coast'},{n % 2}" for town in TOWNS for n in range(20)]
-    (tmp_path / "all.csv").write_text("\n".join(["town,x,region,sick", *lines]) + "\n")
-    words = ("train", tmp_path / "all.csv", "--client", "town", "--target", "sick", "--seed", 0, "--rounds", 2)
-    code, _, err = command(*words, "--relation", "column:region", "--output", tmp_path / "runs")
-    assert code == 0, err
-    (phase,) = run_directory.open_run(tmp_path / "runs" / "latest").experiment().phases
-    assert phase.method == "relation_regularized"
-    assert phase.options["groups"] == {town: "hills" if town == "lyon" else "coast" for town in TOWNS}
-    code, _, err = command("train", "--relation", "column:region", "--seed", 0)
-    assert code == 1
-    assert "names a column, and no table was given" in " ".join(err.split())
