@@ -284,3 +284,18 @@ def test_what_is_seen_of_participation_is_added_up_too(ledger: Ledger) -> None:
     assert stated.get("epsilon_if_participation_is_seen", 0.0) >= max(truth, 20.0)
     assert both[1]._seen(ledger, "second") >= truth > worst(ledger, "second", both[1])
     assert sum(stated["parties"][0]["releases"].values()) == USES, "this run's alone"
+
+
+@pytest.mark.parametrize("level", ["client", "example"])
+def test_a_client_keeps_its_name_in_other_years_of_the_same_data(ledger: Ledger, level: str) -> None:
+    """Options of a data set's function make clients anew: with other rows, one of the same name may be the same."""
+
+    def of(year: int, rows: int) -> Source:
+        values = tuple(np.array([f"{town} {year} {row}" for row in range(rows)]) for town in ("graz", "oslo"))
+        return Source("d", f"data set d, year={year}", ("graz", "oslo"), (rows, rows), Identity("row", "id", values))
+
+    release(ledger, "one", account(of(2023, 5), "client"))
+    with pytest.raises(LedgerError, match="also in one|was promised epsilon=1 by run one"):
+        release(ledger, "two", account(of(2024, 6), level, epsilon=20.0))
+    other = replace(of(2024, 6), clients=("lyon", "turin"))
+    release(ledger, "other towns", account(other, level, epsilon=20.0))

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
+from kinfolk.cli.train import about_test_rows
+from kinfolk.data.choice import DataChoice
 from kinfolk.data.sets import patients, school
 from kinfolk.data.sets.catalogue import BUILT_IN
 from kinfolk.data.sets.download import load_arrays
@@ -81,6 +83,8 @@ def test_a_kept_file_that_is_broken_is_said_to_be_so(content: bytes, published: 
     code, _, err = command("data", "describe", "school")
     assert code == 1
     assert "remove it and run `kinfolk data get school`" in " ".join(err.split())
+    listed = {row["name"]: row["here"] for row in json.loads(command("data", "list", "--json")[1])["sets"]}
+    assert listed["school"].startswith("broken")
 
 
 def test_an_error_names_the_page_and_how_several_files_are_given(published: Path, command: Any) -> None:
@@ -138,3 +142,9 @@ def test_ctrl_c_says_how_to_go_on_where_there_is_something_to_go_on_with(
     code, _, err = command("train", "--data", "school", "--seed", 0, "--rounds", 1)
     assert code == 130
     assert "kinfolk train --resume RUN" in " ".join(err.split())
+
+
+def test_a_set_with_its_own_rows_to_test_on_keeps_none_back() -> None:
+    assert about_test_rows(DataChoice("femnist")) == []
+    assert about_test_rows(DataChoice("school", test_fraction=0.0)) == []
+    assert "20% of the rows are kept to test on" in about_test_rows(DataChoice("school"))[0]

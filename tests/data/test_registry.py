@@ -16,6 +16,7 @@ import kinfolk
 from kinfolk import DataChoice, Experiment, Phase, from_rows, none, register_dataset, resume, run
 from kinfolk.data import registry
 from kinfolk.data.federation import DataError, Federation
+from kinfolk.data.identity import label
 from kinfolk.data.registry import load_data, recorded
 from kinfolk.toml import from_toml, to_toml
 
@@ -167,7 +168,9 @@ def test_a_function_is_told_options_by_an_experiment() -> None:
     found, plain = load_data(choice, 0), load_data(DataChoice("two"), 0)
     assert (len(found.ids), found.name, float(found.train.x[0, 0, 0])) == (3, "no7", 1.0)
     assert (len(plain.ids), plain.grouping) == (2, "data set two")
-    assert found.grouping == "data set two, clients=3, spread=1, which=7"  # its client 0 has other rows
+    assert found.grouping.startswith("data set two, clients=3, spread=1, which=7 (")  # its client 0 has other rows
+    words = [load_data(replace(choice, options={"words": word}), 0).grouping for word in ("a", "A", "a ", "a")]
+    assert len({label(word) for word in words}) == 3, "a function may tell apart what accounts take for the same word"
     assert from_toml(to_toml(Experiment(data=choice)), Experiment).data == choice
 
 

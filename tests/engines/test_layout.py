@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -33,3 +35,14 @@ def test_seeds_whose_clients_have_other_sizes_are_refused() -> None:
     assert lay_out([divided(10), divided(10)], batch_size=4, epochs=1)[2] == (2, 1)
     with pytest.raises(ConfigError, match=r"other sizes with another seed.*seeds=1"):
         lay_out([divided(10), divided(12)], batch_size=4, epochs=1)
+
+
+def test_seeds_whose_clients_have_other_places_are_refused() -> None:
+    """A relation, and what is said of each client, follow places."""
+
+    def divided(*names: str) -> Federation:
+        return from_rows(np.ones((30, 2)), np.arange(30.0), np.repeat(names, 10), test_fraction=0.5)
+
+    one, other = divided("a", "b", "c"), replace(divided("a", "b", "c"), ids=("c", "a", "b"))
+    with pytest.raises(ConfigError, match=r"other names, or another order, with another seed.*seeds=1"):
+        lay_out([one, other], batch_size=4, epochs=1)

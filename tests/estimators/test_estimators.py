@@ -133,6 +133,14 @@ def test_labels_may_be_many_and_none_need_be_there() -> None:
     assert model.models_.schema.labels == tuple(names)
 
 
+@pytest.mark.parametrize("y", [BOTH, pd.DataFrame({"ill": BOTH[:, 0], "old": BOTH[:, 1]})], ids=["array", "frame"])
+def test_a_release_guesses_no_labels(y: Any) -> None:
+    """A column that a binarizer made because one row has that label would be known by its name."""
+    release = classifier(random_state=None, bounds=(-1, 1), data="labels of somebody")
+    with pytest.raises(PrivacyError, match=r"declared, not guessed .* \('labels of fit'\)"):
+        release.fit(X, y, clients=CLIENTS)
+
+
 @pytest.mark.parametrize(
     ("y", "options", "message"),
     [

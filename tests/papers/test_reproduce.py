@@ -19,6 +19,7 @@ from benchmarks.studies.reproduce.files import as_json, of_record
 from benchmarks.studies.reproduce.full_settings import STUDIES
 from benchmarks.studies.reproduce.page import again, beside, index, page, picture, sentence, table
 from benchmarks.studies.reproduce.pmtl_measures import BOTH
+from benchmarks.studies.reproduce.pmtl_printed import AXES, epsilon_at_end
 from benchmarks.studies.reproduce.records import (
     PAPERS,
     VERDICTS,
@@ -100,10 +101,25 @@ def test_a_method_that_is_best_as_one_of_its_ends_is_called_so() -> None:
 
 
 @pytest.mark.fast
+@pytest.mark.parametrize("what", AXES)
+def test_epsilon_by_our_account_ends_within_the_papers_axis(what: str) -> None:
+    axis, ours = AXES[what]
+    assert round(epsilon_at_end(what), 1) == ours < axis
+
+
+@pytest.mark.fast
 def test_grids_go_from_training_alone_to_averaging() -> None:
     """In the settings of data that can be had, quick and full; pulled in every step, as printed."""
     full = [made.setting for study in STUDIES.values() for made in study.values()]
-    settings = [cross.SCHOOL, cross.VEHICLE, cross.MNIST, cross.CIFAR, replace(cross.MNIST, methods=BOTH), *full]
+    settings = [
+        cross.SCHOOL,
+        cross.VEHICLE,
+        cross.VEHICLE_FULL,
+        cross.MNIST,
+        cross.CIFAR,
+        replace(cross.MNIST, methods=BOTH),
+        *full,
+    ]
     for method in (method for setting in settings for method in setting.methods.values() if method.strengths):
         assert method.options["pull"] == "step"
         assert method.strengths[0] == 0

@@ -18,7 +18,7 @@ def test_values_from_elsewhere_are_dashed_and_hollow_in_the_colour_of_ours() -> 
     svg = chart("t", OURS, "accuracy", AXES, [Others("paper: b", "b", [(1.0, 0.9), (100.0, 0.95)])])
     assert re.findall(r'<polyline[^>]*stroke="(#\w+)"[^>]*stroke-dasharray', svg) == [COLOURS[1]]
     assert svg.count(f'fill="white" stroke="{COLOURS[1]}"') == 3  # two points and the key
-    assert "paper: b: 100, 0.95" in svg
+    assert "paper: b: no privacy, 0.95" in svg
 
 
 def test_values_that_belong_to_no_line_have_a_colour_of_their_own_and_need_no_line_through_them() -> None:
@@ -31,6 +31,8 @@ def test_places_have_names_and_whiskers_say_what_they_are() -> None:
     svg = chart("t", OURS, "accuracy", AXES)
     assert ">no privacy<" in svg
     assert ">100<" not in svg
+    assert ": no privacy, " in svg
+    assert ": 100, " not in svg
     assert "± 1 standard error over seeds" in svg
 
 

@@ -208,6 +208,15 @@ def test_group_sparse_theorems_are_empty() -> None:
     assert theory.group_sparse_rounds(30, 4, rounds_constant=30.0)[0] < 1
     assert theory.group_sparse_rounds(30, 4)[1] > 1e7
     assert theory.group_sparse_rounds(30, 30) == (math.inf, 0)
+    accelerated = [theory.group_sparse_rounds(30, used, accelerated=True)[0] for used in range(1, 30)]
+    assert max(accelerated[:-1]) < 1 < accelerated[-1] == pytest.approx(1.081, abs=1e-3)
+    for used in (4, 29):  # the paper's two equations for T, solved by trying: T budgets of the largest size
+        for fast, exponent, factor in ((False, 2 / 5, 1.0), (True, 2 / 9, 4.0)):
+            rounds = 1.0
+            for _ in range(200):
+                rounds = 3.0 * (factor * math.sqrt(2 * rounds) * used / (4 * 30 * (30 - used) ** 2)) ** exponent
+            found = theory.group_sparse_rounds(30, used, rounds_constant=3.0, accelerated=fast)[0]
+            assert found == pytest.approx(rounds, rel=1e-9)
     d, k, clients = 30, 4, 10**6
     epsilon_t = k**2 * math.log(d) / (4 * d * (d - k) ** 2 * clients)
     for rounds in (1, 100, 10**4):  # straight from the two conditions, K = C = 1, dropping what only adds

@@ -17,6 +17,7 @@ from kinfolk.training import run_directory
 from kinfolk.training.build import build_algorithm
 from kinfolk.training.experiment import load
 from kinfolk.training.relation_files import read_relation
+from kinfolk.training.statements import RELATIONS
 from tests.algorithms.towns import GROUPS, MATRIX, TOWNS, WEIGHTS, federation
 
 
@@ -161,3 +162,33 @@ def test_the_command_line_takes_a_column(tmp_path: Path, command: Any) -> None:
     code, _, err = command("train", "--relation", "column:region", "--seed", 0)
     assert code == 1
     assert "names a column, and no table was given" in " ".join(err.split())
+
+
+PROTECTED = '[[columns]]\nname = "region"\nkind = "category"\nvalues = ["coast", "hills"]\n'
+
+
+@pytest.mark.slow
+def test_a_column_that_a_release_protects_says_nothing_of_who_is_related(tmp_path: Path, command: Any) -> None:
+    """What is read there is written into the public part of a run."""
+    lines = [f"{town},{n / 20},{'hills' if town == 'lyon' else 'coast'},{n / 20}" for town in TOWNS for n in range(20)]
+    (tmp_path / "all.csv").write_text("\n".join(["town,x,region,y", *lines]) + "\n")
+    schema, settings = tmp_path / "schema.toml", tmp_path / "e.toml"
+    declared = 'name = "towns"\nclient = "town"\n[target]\nname = "y"\nlow = 0\nhigh = 1\n'
+    declared += '[[columns]]\nname = "x"\nlow = 0\nhigh = 1\n'
+    words = ("train", tmp_path / "all.csv", "--schema", schema, "--relation", "column:region", "--rounds", 1)
+    words += ("--level", "client", "--epsilon", 2, "--delta", 0.02, "--output", tmp_path / "runs")
+    settings.write_text(
+        f'[data]\nname = "towns"\nfiles = ["{tmp_path}/all.csv"]\nschema = "{schema}"\n[privacy]\nlevel = "client"\n'
+        'epsilon = 2.0\n[[phases]]\nmethod = "relation_regularized"\noptions.groups = "column:region"\n'
+    )
+    schema.write_text(declared + PROTECTED)
+    for said in (words, ("train", settings, "--output", tmp_path / "runs")):
+        code, _, err = command(*said)
+        assert code == 1
+        assert "the schema has column 'region' among what a release protects" in " ".join(err.split())
+    assert not (tmp_path / "runs").exists()
+    schema.write_text(declared)
+    code, _, err = command(*words, "--seed", 0)
+    assert code == 0, err
+    where = run_directory.open_run(tmp_path / "runs" / "latest")
+    assert RELATIONS in where.statement()["not_covered"]

@@ -221,6 +221,13 @@ def _ever(history: Iterable[Members], mine: Members) -> tuple[np.ndarray, np.nda
 
 
 def _counted(mine: Members, k: int, found: dict[int, int], release: Members, named: bool) -> Met:
+    """How a client lies in a release, of which it has `found` rows at each client.
+
+    One of the same name counts, too, where the name may mean the same: in other years or parts of the same data.
+    """
+    where = release.places.get(mine.clients[k], ANY) if named or mine.data == release.data else ANY
+    if release.level != Level.CLIENT and where != ANY and not named:
+        found = {**found, where: max(found.get(where, 0), release.sizes[where])}
     if release.level == Level.EXAMPLE:
         return tuple((j, count, 0) for j, count in sorted(found.items()))
     if release.level == PERSON:
@@ -230,6 +237,6 @@ def _counted(mine: Members, k: int, found: dict[int, int], release: Members, nam
         (release.is_row_identity and count == release.sizes[j]) or (named and release.clients[j] == mine.clients[k])
         for j, count in found.items()
     )
-    if named and release.places.get(mine.clients[k], ANY) not in (ANY, *found):
+    if where not in (ANY, *found):
         return ((0, whole + 1, len(found) - whole),)  # the same client, with other rows
     return ((0, whole, len(found) - whole),) if found else ()

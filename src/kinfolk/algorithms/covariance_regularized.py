@@ -46,6 +46,9 @@ class CovarianceRegularized:
     message is the model that it fits alone, in closed form (outcomes that have no such fit: a gradient step from zero),
     and its later ones are what a gradient step makes of the shrunk one.
 
+    Only what is released is cut to the clip norm. Algorithms 2 and 3 shrink what they have cut, so that no client's
+    model is ever longer than that; here a small clip norm, which needs little noise, costs a client none of its own.
+
     With `outliers` a model is the sum of two parts (the paper's decomposed models): one that is shared like this, and
     one of the client's own, penalised by its norm, so that a client that is like nobody else has all of its model there
     and does not spoil what the others share. Only the first part is ever sent: the second is free. The two move

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -170,4 +171,6 @@ def _here(entry: BuiltIn, directory: Path | None) -> str:
     path = kept(entry.source, directory)
     if path is None:
         return "no" if all(file.url for file in entry.source.files) else "no (by hand only)"
+    if not zipfile.is_zipfile(path):
+        return "broken: see `kinfolk data describe`"
     return "yes" if path.stem == entry.source.name else f"{path.name}"

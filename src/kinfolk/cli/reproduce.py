@@ -38,7 +38,8 @@ def reproduce(
 ) -> None:
     """List the tables and figures of the papers with their verdicts, or run some and write their pages.
 
-    In a checkout of the repository: `kinfolk reproduce cross-silo/figure-3b --quick`.
+    In a checkout of the repository: `kinfolk reproduce cross-silo/figure-3b --quick`. Data are where KINFOLK_DATA says,
+    or where `kinfolk data get` keeps them; what cannot be had has a stand-in.
     """
     sys.path.insert(0, str(_root()))
     study = import_module(STUDY)

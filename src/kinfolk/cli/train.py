@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -108,7 +109,7 @@ def train(
     from kinfolk.training import loop, published, recipes, run_directory
     from kinfolk.training.experiment import Experiment, load
     from kinfolk.training.inputs import federations_of
-    from kinfolk.training.relation_files import read_relation
+    from kinfolk.training.relation_files import read_relation, refuse_protected
 
     keep_programs()
     if resume is not None:
@@ -143,6 +144,8 @@ def train(
 
             choice, rows = table_choice(files, client, target, schema, name, test_fraction)
             if relation is not None:
+                if seed is None and privacy.level.private:
+                    refuse_protected(relation, rows.schema)
                 given = replace(given, relation=read_relation(relation, files, rows.schema.client))
             federations = [federation(rows, choice, number) for number in numbers]
             found = recipes.for_federation(federations[0], privacy, given)
@@ -177,7 +180,7 @@ def train(
             why=found.why,
         )
     if experiment.seed is None and experiment.privacy.level.private and experiment.evaluate is None:
-        notes += about_test_rows(experiment.data.test_fraction)
+        notes += about_test_rows(experiment.data)
     tell(notes, as_json)
     with bar(as_json, experiment.name, experiment.seed is not None) as progress:
         run = loop.run(
@@ -202,13 +205,18 @@ BESIDE_A_FILE = ("sources", "output", "ledger", "disjoint_because", "data_dir", 
 OF_TABLES = ("client", "target", "schema", "name")
 
 
-def about_test_rows(fraction: float) -> list[str]:
-    """What a release without an evaluation gives away for a test that nobody else may see."""
-    if not fraction:
+def about_test_rows(data: DataChoice) -> list[str]:
+    """What a release without an evaluation gives away for a test that nobody else may see: nothing where a built-in set
+    comes with rows to test on."""
+    from kinfolk.data.sets.catalogue import BUILT_IN
+
+    entry = None if data.files else BUILT_IN.get(data.name)
+    divided = entry is None or "test_fraction" in inspect.signature(entry.load).parameters
+    if not data.test_fraction or not divided:
         return []
     return [
-        f"{fraction:.0%} of the rows are kept to test on, and what is measured on them stays private: where rows are "
-        "few, --test-fraction 0 trains on all of them; --evaluate 0.5 pays for metrics that may be published"
+        f"{data.test_fraction:.0%} of the rows are kept to test on, and what is measured on them stays private: where "
+        "rows are few, --test-fraction 0 trains on all of them; --evaluate 0.5 pays for metrics that may be published"
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 
 from kinfolk.data.choice import DataChoice
 from kinfolk.data.federation import DataError, Federation, pooled
+from kinfolk.data.identity import label
 from kinfolk.data.sets.catalogue import BUILT_IN
 from kinfolk.data.tables.encode import load_tables
 from kinfolk.toml import shown
@@ -69,10 +71,23 @@ def load_data(choice: DataChoice, seed: int) -> Federation:
         raise DataError(
             f"data={choice.name!r} returned a {type(federation).__name__}: return a Federation, as from_rows makes one"
         )
-    if not federation.grouping:  # other options may give a client of the same name other rows
-        told = "".join(f", {name}={value!r}" for name, value in sorted(choice.options.items()))
-        federation = replace(federation, grouping=f"data set {choice.name}{told}")
+    if not federation.grouping:
+        federation = replace(federation, grouping=_grouping(choice))
     return pooled(federation) if choice.pooled else federation
+
+
+def _grouping(choice: DataChoice) -> str:
+    """What makes clients: other options may give a client of the same name other rows.
+
+    Accounts compare groupings up to case and spaces, by which a function may well tell clients apart: then a digest
+    tells them apart, too.
+    """
+    said = f"data set {choice.name}" + "".join(
+        f", {name}={shown(value)}" for name, value in sorted(choice.options.items())
+    )
+    if not choice.options and label(said) == said:
+        return said
+    return f"{said} ({hashlib.sha256(said.encode()).hexdigest()[:16]})"
 
 
 def _own_options(choice: DataChoice, load: Load) -> dict[str, Any]:

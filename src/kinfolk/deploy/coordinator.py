@@ -38,7 +38,7 @@ from kinfolk.rounds import Mail, RoundSpec, server_round
 from kinfolk.training import run_directory
 from kinfolk.training.run_directory import Run
 from kinfolk.training.shown import shown_before
-from kinfolk.training.statements import add_shown
+from kinfolk.training.statements import add_relations, add_shown
 from kinfolk.types import Tree
 from kinfolk.verify.round_check import RoundCheck
 
@@ -321,6 +321,7 @@ class Coordinator:
         result.update({"run": self.run.name, "rounds": self.done, "study": study.digest, "clients": study.clients})
         result["absent"] = absences(self.run)
         add_shown(result, shown_before(self.run))
+        add_relations(result, study.experiment.phases)
         if study.level.clients_pay:
             result["epsilon"] = result["delta"] = None
             result["accounts"] = "every silo has its own budget and ledger; `kinfolk deploy status` there shows it"

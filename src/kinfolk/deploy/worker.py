@@ -32,6 +32,7 @@ from kinfolk.deploy.sum_messages import PER_SILO, packed, unpacked
 from kinfolk.deploy.wire import LONGEST_HEADER, RECEIPT, WireError, pack, read_header, size_of, unpack
 from kinfolk.privacy.gates import EVALUATION
 from kinfolk.training import run_directory
+from kinfolk.training.statements import add_relations
 from kinfolk.types import Tree
 
 VERSION = 1
@@ -263,5 +264,6 @@ class Worker:
             return
         checked = [*program.fingerprints, *silo_evaluation.programs(folder)]
         result = account.statement(self.ledger, folder.name, program=checked)
+        add_relations(result, program.study.experiment.phases)
         run_directory.write_text(folder / "statement.txt", text(result))
         run_directory.write_json(folder / "statement.json", result)

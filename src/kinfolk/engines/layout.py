@@ -63,6 +63,11 @@ def lay_out(
     """
     sizes = federations[0].train.sizes
     for other in federations[1:]:
+        if other.ids != federations[0].ids:
+            raise ConfigError(
+                f"the clients of {other.name!r} have other names, or another order, with another seed, and a client is "
+                "known by its place: run one seed at a time (seeds=1), or name clients alike, in one order"
+            )
         if not np.array_equal(other.train.sizes, sizes):
             raise ConfigError(
                 f"the clients of {other.name!r} have other sizes with another seed, and steps and noise are chosen by "

@@ -73,14 +73,17 @@ class PersonalizedClassifier(ClassifierMixin, Personalized):
 
     def _fit_labels(self, given: Given, y: Table) -> PersonalizedClassifier:
         """Trains models with an output for each of several labels."""
-        labels, declared = _indicators(y, len(given.x)), self.target
-        if declared is None:
-            declared = given.schema.labels or getattr(y, "columns", [f"label {k}" for k in range(labels.shape[1])])
+        labels, declared, confirmed = _indicators(y, len(given.x)), self.target, self.target is not None
+        if declared is None and self.schema is not None and given.schema.labels:
+            declared, confirmed = given.schema.labels, given.schema.target.confirmed
+        if declared is None:  # which labels there are may be a guess from the rows
+            declared = getattr(y, "columns", [f"label {k}" for k in range(labels.shape[1])])
         names = tuple(map(str, declared))
         if len(names) != labels.shape[1]:
             raise ValueError(f"target names {len(names)} labels, and y has {labels.shape[1]} columns: name each once")
         self.classes_ = np.arange(len(names))
-        self._train(given, labels, target=Column("labels of fit", "yes_no"), outcome="labels", labels=names)
+        target = Column("labels of fit", "yes_no", confirmed=confirmed)
+        self._train(given, labels, target=target, outcome="labels", labels=names)
         return self
 
     def __sklearn_tags__(self) -> Any:

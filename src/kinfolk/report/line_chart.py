@@ -144,7 +144,7 @@ def _chart(
         apart = SIDE * (number - (len(numbers) - 1) / 2) if whiskers else None
         if other is None or other.joined:
             parts.append(_path(points, place, colour, dashed=other is not None))
-        parts += _points(name, number, points, place, colour, apart, hollow=other is not None)
+        parts += _points(name, number, points, place, colour, axes.names, apart, hollow=other is not None)
         parts.append(_mark("key", number, end + 16, TOP + ROW * row, colour, name, other is not None))
         parts.append(svg.text(end + 28, TOP + 4 + ROW * row, name))
     rows = len(drawn)
@@ -196,18 +196,20 @@ def _points(
     points: Points,
     place: tuple[svg.Scale, svg.Scale],
     colour: str,
+    words: Mapping[float, str],
     apart: float | None,
     *,
     hollow: bool,
 ) -> list[str]:
-    """Marked points, with whiskers so far `apart` from them."""
+    """Marked points, with whiskers so far `apart` from them; `words` for places that are not what they seem."""
     parts = []
     for x, y, *spread in points:
         if apart is not None and spread and spread[0] > 0:
             reach = place[1](y - spread[0]), place[1](y + spread[0])
             side = place[0](x) + apart
             parts.append(svg.line(side, reach[0], side, reach[1], stroke=colour, class_="whisker"))
-        parts.append(_mark("point", number, place[0](x), place[1](y), colour, f"{name}: {x:.4g}, {y:.4g}", hollow))
+        said = f"{name}: {words.get(x, f'{x:.4g}')}, {y:.4g}"
+        parts.append(_mark("point", number, place[0](x), place[1](y), colour, said, hollow))
     return parts
 
 

@@ -266,8 +266,9 @@ class Printed:
     def journal_noisy_gap_after(self, gap: float, rounds: int, *, steps: int, largest: float, factor: float) -> float:
         """The journal's informal theorem 5 (equation 12): `O (2^-T gap + 2^E / (2^E - 1) (B + s d sigma^2))`.
 
-        On the mean over clients; theorem 7 says it formally. Printed is `1 / (2^T m)`, with all clients' gaps together
-        in O: 1/m of that is the mean's. With 1 or more for its O never below B at a communication.
+        On the mean over clients; its formal statement is theorem 7, whose display our text lacks. Printed is
+        `1 / (2^T m)`, with all clients' gaps together in O: 1/m of that is the mean's. With 1 or more for its O never
+        below B at a communication.
 
         `gap`, `rounds`, `steps`, `largest`: as in `journal_gap_after`. `factor`: for O.
         """

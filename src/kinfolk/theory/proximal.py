@@ -12,7 +12,8 @@ Both lemmas bound how much worse than the smallest value its result is (times th
   measuring features in other units makes the condition empty or impossible. In the paper's own experiments it does not
   hold (`gap_needed`).
 * **Proposition 1** (strong noise is training alone): holds in the limit, and only for noise that is positive: every
-  factor is at least `1 - t / sqrt(smallest eigenvalue of E)`. Clipping to K stays. Sound noise has it from its shift.
+  factor is at least `1 - t / sqrt(smallest eigenvalue of E)`. Clipping to K stays (not in
+  `covariance_regularized`, which clips what is released only). Sound noise has it from its shift.
 """
 
 from __future__ import annotations

@@ -225,7 +225,9 @@ def load(path: Path) -> Experiment:
         raise ConfigError(f"{path} cannot be read: byte {error.start} is no UTF-8; save it so") from None
     try:
         found = from_toml(text, Experiment)
-        phases = [replace(phase, options=with_files_read(phase.options, found.data)) for phase in found.phases]
+        release = found.seed is None and found.privacy.level.private
+        options = [with_files_read(phase.options, found.data, release=release) for phase in found.phases]
+        phases = [replace(phase, options=own) for phase, own in zip(found.phases, options, strict=True)]
         return replace(found, phases=tuple(phases))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None

@@ -75,11 +75,28 @@ def _edges(path: Path, lines: list[list[str]]) -> Any:
         raise ConfigError(f"relation={path}: {error}; give numbers as weights") from None
 
 
-def with_files_read(options: Mapping[str, Any], data: DataChoice) -> dict[str, Any]:
-    """A method's options, in which a relation that names a file, or a column of the tables, is what is read there."""
+def refuse_protected(named: Path | str, schema: schemas.Schema) -> None:
+    """Refuses a relation from a column that a release protects: who is related to whom is public, and written down."""
+    column = str(named).removeprefix(COLUMN)
+    protected = {one.name for one in (schema.target, *schema.columns)} | {schema.event, *schema.labels}
+    if str(named).startswith(COLUMN) and column in protected:
+        raise ConfigError(
+            f"relation={named}: who is related to whom is public, and the schema has column {column!r} among what a "
+            "release protects: take it out of the schema, or give groups that are public in a file"
+        )
+
+
+def with_files_read(options: Mapping[str, Any], data: DataChoice, *, release: bool) -> dict[str, Any]:
+    """A method's options, in which a relation that names a file, or a column of the tables, is what is read there.
+
+    `release`: whether something is protected.
+    """
     found = {name: value for name, value in options.items() if name not in RELATED or not isinstance(value, str)}
     tables = [Path(name) for name in data.files]
     for named in (options[name] for name in RELATED if name in options and name not in found):
-        client = data.client if data.schema is None else schemas.load(Path(data.schema)).client
+        schema = None if data.schema is None else schemas.load(Path(data.schema))
+        client = data.client if schema is None else schema.client
+        if release and schema is not None:
+            refuse_protected(named, schema)
         found |= options_for(read_relation(Path(named), tables, client))
     return found

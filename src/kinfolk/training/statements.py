@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kinfolk.accounting import owner
 from kinfolk.accounting.account import Account, Preparation
 from kinfolk.accounting.ledger import Ledger, extract
 from kinfolk.accounting.statement import METRICS, METRICS_BESIDE, Statement, text
+from kinfolk.algorithms.relations import RELATED
 from kinfolk.training import inputs, run_directory
+from kinfolk.training.experiment import Phase
 from kinfolk.training.prepare import Job
 from kinfolk.training.run_directory import Run
 from kinfolk.training.sets_format import sets_before
 from kinfolk.training.shown import Shown, shown_before
+
+RELATIONS = "who is related to whom: groups, a graph or a matrix that was given, and counts as public"
 
 
 def opened(path: Path, where: Run, account: Account) -> Ledger:
@@ -41,6 +45,7 @@ def write(job: Job, where: Run, ledger: Ledger, done: int) -> None:
     result.update({"run": where.name, "rounds": done, "ledger": ledger.path.name})
     result.update({"clients": len(job.ids), "outcome": data.outcome})
     add_shown(result, shown)
+    add_relations(result, job.experiment.phases)
     if sets:
         result["prediction_sets"] = [
             {"coverage": one["coverage"], "epsilon": one["epsilon"], "simulated": one["simulated"]} for one in sets
@@ -61,6 +66,15 @@ def add_shown(result: Statement, shown: Sequence[Shown]) -> None:
     if shown:
         result["not_covered"] = [METRICS_BESIDE if item == METRICS else item for item in result["not_covered"]]
         result["may_be_shown"] = [dict(one) for one in shown]
+
+
+def add_relations(result: Statement, phases: Iterable[Phase]) -> None:
+    """Says of a run with a relation between clients that it is public.
+
+    `result`: is changed.
+    """
+    if any(option in RELATED for phase in phases for option in phase.options):
+        result["not_covered"] = [*result["not_covered"], RELATIONS]
 
 
 def account_of_rows(account: Account, ledger: Ledger, run: str) -> dict[str, object]:

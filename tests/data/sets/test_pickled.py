@@ -71,7 +71,9 @@ def test_other_files_of_clients_are_refused(
 
 
 def test_one_of_the_folders_is_not_enough(folders: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="2 files have 40 pictures, not 60: give both folders"):
+    with pytest.raises(
+        DataError, match="2 files have 40 pictures, not 60: a client's file is missing, or one of the folders"
+    ):
         obtain(cifar.SOURCE, tmp_path / "kept", folders[:1])
 
 

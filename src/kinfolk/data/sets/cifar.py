@@ -45,7 +45,10 @@ def _from_clients(files: Sequence[Path]) -> Arrays:
         images.append(pixels.astype(np.uint8).transpose(0, 2, 3, 1))
         labels.append(whole("y", y))
     if (count := sum(map(len, images))) != PICTURES:
-        raise DataError(f"{len(files)} files have {count} pictures, not {PICTURES}: give both folders, train and test")
+        raise DataError(
+            f"{len(files)} files have {count} pictures, not {PICTURES}: a client's file is missing, or one of the "
+            "folders train and test; give all of them"
+        )
     return {
         "x": np.concatenate(images),
         "y": np.concatenate(labels),
