@@ -295,7 +295,7 @@ def test_a_client_keeps_its_name_in_other_years_of_the_same_data(ledger: Ledger,
         return Source("d", f"data set d, year={year}", ("graz", "oslo"), (rows, rows), Identity("row", "id", values))
 
     release(ledger, "one", account(of(2023, 5), "client"))
-    with pytest.raises(LedgerError, match="also in one|was promised epsilon=1 by run one"):
+    with pytest.raises(LedgerError, match=r"also in one|was promised epsilon=1 by run one"):
         release(ledger, "two", account(of(2024, 6), level, epsilon=20.0))
     other = replace(of(2024, 6), clients=("lyon", "turin"))
     release(ledger, "other towns", account(other, level, epsilon=20.0))

@@ -20,6 +20,8 @@ from typer.testing import CliRunner
 from kinfolk.algorithms import REGISTRY
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.local import Local
+from kinfolk.algorithms.relation_regularized import RelationRegularized
+from kinfolk.algorithms.relations import laplacian
 from kinfolk.cli.main import app
 from kinfolk.privacy.release import PrivacyError
 from kinfolk.verify import attack_charts, attack_problems, attack_targets, covariance_attack, one_run_audit
@@ -178,6 +180,25 @@ def test_no_algorithm_leaks_more_than_it_claims(name: str, level: str, sampled: 
         assert found.lower_bound > 0.3 * found.claim
     else:
         assert found.lower_bound == 0
+
+
+PATH = laplacian(np.diag([1.0, -2.0, 3.0], 1) + np.diag([1.0, -2.0, 3.0], -1))
+RELATED = {
+    "a graph, signed": {"omega": PATH, "pull": "step"},
+    "several groups, signed": {"relation": np.array([[1, 1, -1, 0], [0, 0, 0.5, 1]], np.float32)},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", RELATED)
+def test_no_relation_leaks_more_than_it_claims(how: str) -> None:
+    """With Omega every client's own message is published, and nobody's noise is averaged out."""
+    algorithm = jax.tree.map(jnp.float32, RelationRegularized(**RELATED[how]))
+    found = attack(attack_problems.training_problem(algorithm, "client", name=how, sampled=True), runs=15_000)
+    assert not found.exceeded
+    assert found.power is not None
+    assert found.power > 0.99
+    assert found.lower_bound > 0.3 * found.claim
 
 
 @pytest.mark.slow
