@@ -13,7 +13,15 @@ from typing import Any, Literal
 import numpy as np
 
 from benchmarks.studies.covariance import methods
-from benchmarks.studies.covariance.data import RESULTS, RIDGE, SEARCH_SEED, delta_for, iterative, synthetic
+from benchmarks.studies.covariance.data import (
+    RESULTS,
+    RIDGE,
+    SEARCH_SEED,
+    SEARCHED,
+    delta_for,
+    iterative,
+    synthetic,
+)
 from kinfolk.verify.covariance_iterative import Iterative
 
 EPSILON, ROUNDS, TASKS = 0.1, 10, 320
@@ -53,8 +61,8 @@ def tasks_key(tasks: int, noise: str) -> str:
 def search(repetitions: int) -> dict[str, Any]:
     """All settings, on repetitions that are used for nothing else."""
     del repetitions
-    found: dict[str, Any] = {"seeds": list(range(SEARCH_SEED, SEARCH_SEED + 3))}
-    trial = synthetic("low_rank", 3, SEARCH_SEED, TASKS)
+    found: dict[str, Any] = {"seeds": list(range(SEARCH_SEED, SEARCH_SEED + SEARCHED))}
+    trial = synthetic("low_rank", SEARCHED, SEARCH_SEED, TASKS)
     for kind, places in PLACES.items():
         for noise in NOISES:
             for accelerated in (False, True):
@@ -65,7 +73,7 @@ def search(repetitions: int) -> dict[str, Any]:
                     )
                     found[schedule_key(kind, place, noise, accelerated=accelerated)] = own
     for tasks in COUNTS:
-        trial = synthetic("low_rank", 3, SEARCH_SEED, tasks)
+        trial = synthetic("low_rank", SEARCHED, SEARCH_SEED, tasks)
         for noise in NOISES:
             base = iterative("low_rank", noise)
             own = methods.search_iterative(trial, base, EPSILON, delta_for(tasks), RIDGE, (1, 3, 10, 30))

@@ -88,6 +88,8 @@ STRENGTHS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """Of the iterative method, from which a search chooses."""
 CLIPS = (0.03, 0.1, 0.3, 0.5, 1.0)
 """Likewise, in mean norms of the models that clients have alone."""
+SHIFTS = (-0.4, 0.0, 0.5, 1.0, 1.3, 2.0, 4.0)
+"""Likewise, of sound noise, in largest eigenvalues of it: well above 1 strong noise leaves what clients have alone."""
 
 Fit = Callable[[Array, Array, Array, Array], Array]
 """`fit(key, x, y, mask)`: the models of all clients in one repetition."""
@@ -186,7 +188,7 @@ def search_iterative(
     """
     start = jax.vmap(lambda x, y: baselines.ridge_alone(x, y, ridge))(data.x, data.y)
     norm = float(jnp.linalg.norm(start, axis=-1).mean())
-    shifts = (-0.4, 0.0, 0.5, 1.0) if base.noise == "gaussian" else (0.0,)
+    shifts = SHIFTS if base.noise == "gaussian" else (0.0,)
     grid = list(itertools.product(STRENGTHS, norm * np.array(CLIPS), shifts))
     columns = [jnp.asarray(column, jnp.float32) for column in zip(*grid, strict=True)]
 
@@ -252,8 +254,10 @@ def fit_averaged(ridge: float, noise: float = 0.0) -> Fit:
     return lambda key, x, y, mask: _averaged(key, x, y, ridge, noise)
 
 
-RIDGES = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6)
+RIDGES = tuple(np.geomspace(0.1, 1e6, 15).tolist())
 """From which DP-MTRL and DP-AGGR choose: a strong one makes small models, and needs little noise."""
+SHARES = (0.1, 1.0, 10.0)
+"""Of the ridge, from which DP-MTRL chooses the strength of its relations."""
 
 
 def shared_relationship(trial: Repetitions) -> Fit:
@@ -264,10 +268,8 @@ def shared_relationship(trial: Repetitions) -> Fit:
 
 
 def private_relationship(trial: Repetitions, epsilon: float, delta: float, rows: int) -> Fit:
-    """DP-MTRL that protects a whole client of at most `rows` examples, with the best of its settings on other data.
-
-    Searched like our own methods' settings: ridge, strength of the relations, and alternations.
-    """
+    """DP-MTRL that protects a whole client of at most `rows` examples, with the best of its settings on other data:
+    ridge, strength of the relations, and alternations."""
 
     def make(setting: tuple[float, float, int]) -> Fit:
         ridge, strength, rounds = setting
@@ -275,7 +277,8 @@ def private_relationship(trial: Repetitions, epsilon: float, delta: float, rows:
         return fit_relationship(strength, ridge, noise, rounds)
 
     once = [(ridge, 0.0, 1) for ridge in RIDGES]  # in the first alternation strength is ridge
-    return make(search(trial, make, [*once, *((ridge, ridge, 2) for ridge in RIDGES)]))
+    twice = [(ridge, share * ridge, 2) for ridge in RIDGES[::2] for share in SHARES]
+    return make(search(trial, make, [*once, *twice]))
 
 
 def private_averaged(trial: Repetitions, epsilon: float, delta: float, rows: int) -> Fit:

@@ -30,6 +30,7 @@ import numpy as np
 from benchmarks.studies.reproduce.full_data import Recipe
 from benchmarks.studies.reproduce.records import Measured
 from benchmarks.studies.reproduce.scores import followed, machine, scores
+from kinfolk.data.given_rows import DataError
 from kinfolk.devices import usable
 from kinfolk.engines.layout import lay_out
 from kinfolk.engines.loop import Sweep
@@ -336,4 +337,7 @@ def next_step(study: str, folder: Path, seconds: float, *, here: bool) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except DataError as error:
+        raise SystemExit(str(error)) from None

@@ -38,6 +38,7 @@ from benchmarks.studies.reproduce.records import (
     means,
     never_below,
 )
+from kinfolk.theory.covariance_rates import group_sparse_rounds
 
 TABLE_1 = {
     "delta 0, plain, convex": 1 / 3,
@@ -60,8 +61,18 @@ def items() -> list[Item]:
         "MP-MTL is better than DP-MTRL and DP-AGGR at every epsilon",
         lambda c: everywhere(c, OURS, [RELATED, AVERAGED], lower=True),
     )
-    inside = Claim(
-        "MP-MTL lies between single-task and non-private MTL (to 1 % above, 5 % below)", lambda c: between(c, OURS)
+    inside, other_inside = (
+        (
+            Claim(
+                f"{who} is not worse than single-task (by more than 1 %)",
+                lambda c, name=name: no_more(c, name, ALONE, 1.01),
+            ),
+            Claim(
+                f"{who} is not better than non-private MTL (by more than 5 %)",
+                lambda c, name=name: no_more(c, SHARED, name, 1 / 0.95),
+            ),
+        )
+        for who, name in (("MP-MTL", OURS), ("the other algorithm", OTHER))
     )
     schedule = (
         Claim(
@@ -101,7 +112,7 @@ def items() -> list[Item]:
         drawing,
         Item(
             "model-protected/table-1",
-            "utility bounds (low-rank column)",
+            "utility bounds",
             "Bounds on the excess error: powers of d log(d) / (sqrt(m) epsilon) for low-rank patterns, of log(d) / (m "
             "epsilon) for group-sparse ones; with acceleration 2/5 and 4/9 (convex; delta 0 and above) or 1 (strongly "
             "convex).",
@@ -114,10 +125,19 @@ def items() -> list[Item]:
                         if "plain" in name
                     ),
                 ),
+                Claim(
+                    "the group-sparse column's theorem can be applied where 4 of 30 features are used: it chooses as "
+                    "many rounds as its assumption needs (constants of 1)",
+                    lambda c: any(
+                        chosen >= needed
+                        for chosen, needed in (group_sparse_rounds(30, 4, accelerated=fast) for fast in (False, True))
+                    ),
+                ),
             ),
             table_1,
             printed=tuple(Printed(name, value, name, 0.0, 1e-3) for name, value in TABLE_1.items()),
-            read="Printed in its table.",
+            read="Printed in its table: 16 exponents, of which the six of the low-rank column that differ are shown. "
+            "Those of the group-sparse column are the same.",
             across="",
             up="power",
             log_across=False,
@@ -142,7 +162,7 @@ def items() -> list[Item]:
         Item(
             "model-protected/figure-3",
             "relations between tasks, and models, at epsilon 0.1",
-            "MP-MTL's models and relations look like the true ones, DP-MTRL's do not.",
+            "MP-MTL's models and relations look like the true ones, DP-MTRL's do not (tried is which are nearer).",
             tuple(
                 Claim(
                     f"MP-MTL's {what} are nearer to the truth than DP-MTRL's",
@@ -181,8 +201,8 @@ def items() -> list[Item]:
         Item(
             "model-protected/figure-5",
             "noise over signal in every round",
-            "High noise in algorithm 2 at epsilon 0.1, which has little influence on the models; for DP-MTRL the "
-            "ratio's logarithm is 0.2670.",
+            "High noise in algorithm 2 at epsilon 0.1, which has little influence on the models (not tried); for "
+            "DP-MTRL the ratio's logarithm is 0.2670.",
             (
                 Claim(
                     "the noise (as published) is larger than the signal in every round",
@@ -203,7 +223,7 @@ def items() -> list[Item]:
                 "Algorithms 2 and 3 lie between single-task and non-private MTL; algorithm 2 rivals the latter at "
                 "epsilon 10 in both panels, is better than algorithm 3 in (a) and rivals it in (b). DP-MTRL and "
                 "DP-AGGR are far worse: above 0.16 in (b), and above 0.78 in both.",
-                (inside, worse, *in_panel[pattern]),
+                (*inside, *other_inside, worse, *in_panel[pattern]),
                 partial(figure_6, pattern),
                 read="Of its caption: where DP-MTRL and DP-AGGR lie. These are not compared with ours, which are not "
                 "theirs; the curves are in the figure only.",
@@ -233,7 +253,7 @@ def items() -> list[Item]:
             "error and epsilon (School)",
             "As figure 6; MP-MTL is better than DP-MTRL and DP-AGGR, and always better than single-task.",
             (
-                inside,
+                *inside,
                 worse,
                 Claim(
                     "MP-MTL is better than single-task at every epsilon",
@@ -255,12 +275,9 @@ def items() -> list[Item]:
     ]
 
 
-def between(curves: Curves, name: str) -> bool:
-    """Whether a method lies between single-task and non-private multi-task learning, to 1 % above and 5 % below."""
-    return all(
-        s * 0.95 <= v <= a * 1.01
-        for v, a, s in zip(means(curves, name), means(curves, ALONE), means(curves, SHARED), strict=True)
-    )
+def no_more(curves: Curves, name: str, other: str, times: float) -> bool:
+    """Whether a method's errors are at most so many times those of another."""
+    return all(a <= times * b for a, b in zip(means(curves, name), means(curves, other), strict=True))
 
 
 def dips(curves: Curves, name: str, sign: int = 1) -> bool:

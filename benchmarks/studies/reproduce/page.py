@@ -191,10 +191,13 @@ its printed numbers within the tolerance), *holds in shape* (its statements; it 
 within the tolerance), *does not hold* (a statement), or *cannot be had here* (the data: a made stand-in runs the code,
 and says nothing). Statements are the papers', made such that numbers can decide them: thresholds are ours, "better" is
 by more than two standard errors (of differences seed by seed, where they are known), and what follows from accounting
-or a lemma alone is marked. Where there is no number, the paper's curve is in its figure only, and none was guessed.
+or a lemma alone is marked, as is what the paper does not state (ours). Where there is no number, the paper's curve is
+in its figure only, and none was guessed.
 Strengths are the best of a grid in hindsight, on test data, unless a page says otherwise (the first two papers chose by
 validation or cross-validation). Grids go from 0, training alone, to infinity, averaging, unless a page says otherwise,
 so that to be no worse than these is no achievement; *edge* marks a best one at an end of a smaller grid.
+
+Figures and tables of the first paper have the journal's numbers; the longer version's figure 1 is a drawing.
 
 A *full* run is the paper's setting, or as near as data allow; a *quick* one is small, so a verdict on it is about that
 small setting. `kinfolk reproduce --all --quick`, once through with nothing compiled before, took 6 minutes 20 seconds

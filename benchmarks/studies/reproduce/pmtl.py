@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -12,35 +12,41 @@ from benchmarks.studies.reproduce.comparison import Method
 from benchmarks.studies.reproduce.pmtl_measures import (
     BOTH,
     GLOBAL,
-    GRID,
     LOCAL,
     OBJECTIVES,
-    ONE,
     PERSONAL,
     PLAIN,
     PROX,
-    TABLE_3,
-    TEXT_GRID,
     TUNED,
     against_global,
-    ahead,
+    cells_ahead,
     figure_1,
     fine_tuned,
     panel,
-    pmtl_numbers,
     private_cells,
-    table_1_numbers,
     table_3,
     trajectories,
+)
+from benchmarks.studies.reproduce.pmtl_printed import (
+    AXES,
+    GRID,
+    ONE,
+    TABLE_3,
+    TEXT_GRID,
+    pmtl_numbers,
+    table_1_numbers,
 )
 from benchmarks.studies.reproduce.records import (
     NO_PRIVACY,
     Claim,
     Curves,
     Item,
+    Point,
     Printed,
+    ahead,
     at,
     clearly,
+    difference,
     everywhere,
     means,
     with_privacy,
@@ -50,14 +56,24 @@ HIGHER = (
     Claim("PMTL is more accurate than the global model at every epsilon", lambda c: leads(c, [GLOBAL])),
     Claim(
         "the gap is larger at some epsilon below 1 than at any above",
-        lambda c: max(gaps(c, lambda x: x < 1), default=-1.0) > max(gaps(c, lambda x: x > 1), default=-1.0),
+        lambda c: any(all(ahead(low, high) for high in gaps(c, above=True)) for low in gaps(c, above=False)),
     ),
 )
 LEARNS = Claim(
     "the loss ends below that of guessing (log 62), by more than two standard errors",
     lambda c: all(c[n][-1].mean + 2 * c[n][-1].error < math.log(62) for n in c if n.endswith("loss")),
 )
+QUICKLY = Claim(
+    "at the first round shown it has fallen by nine tenths of all that it falls below guessing",
+    lambda c: all(
+        math.log(62) - m[0] >= 0.9 * (math.log(62) - min(m)) for m in (means(c, n) for n in c if "loss" in n)
+    ),
+)
 ABSENT = "CelebA and StackOverflow cannot be had here"
+WITH_ALONE = (
+    "The paper does not say from which strengths it chose; 0, training alone, was probably none of them, as its PMTL "
+    "is below training alone (0.618). Here 0 is one of them, while in figures 3b and 7b and table 3 it is not."
+)
 FROM_TABLE_3 = "PMTL's curve at epsilon 0.1, 0.8 and 2 is in the paper's table 3; the rest is in the figure only."
 PANELS = {"a": "StackOverflow", "b": "FEMNIST", "c": "CelebA"}
 
@@ -82,7 +98,7 @@ def items() -> list[Item]:
             ),
             figure_1,
             printed=pmtl_numbers("FEMNIST"),
-            read=f"{FROM_TABLE_3} There strength 0, which is training alone, was not among those to choose from.",
+            read=f"{FROM_TABLE_3} {WITH_ALONE}",
         )
     ]
     for letter, what in PANELS.items():
@@ -96,13 +112,16 @@ def items() -> list[Item]:
                         "the loss is lower at the end than at the first round shown",
                         lambda c: all(means(c, n)[-1] < means(c, n)[0] for n in c if n.endswith("loss")),
                     ),
-                    *([LEARNS] if what == "FEMNIST" else []),
+                    *([LEARNS, QUICKLY] if what == "FEMNIST" else []),
                     Claim(
                         "epsilon grows (follows from accounting)",
                         lambda c: all(np.diff(means(c, n)).min() > 0 for n in c if n.endswith("epsilon")),
                     ),
                 ),
                 partial(trajectories, what, ONE[what]),
+                read="The curves are in the figure only. In the text under review its axis of epsilon ends at "
+                f"{AXES[what][0]:g}; with the paper's clients, delta, noise and rounds our account ends at "
+                f"{AXES[what][1]:g}.",
                 across="rounds",
                 up="loss, accuracy, epsilon",
                 log_across=False,
@@ -129,14 +148,21 @@ def items() -> list[Item]:
             "With privacy, fine-tuning from PMTL is better than from the global model (in 10 of 12 cells); without, "
             "global with mean regularisation is best.",
             (
-                Claim("from PMTL is better in most cells with privacy", lambda c: 2 * ahead(c) > private_cells(c)),
+                Claim(
+                    "from PMTL is better in most cells with privacy", lambda c: 2 * cells_ahead(c) > private_cells(c)
+                ),
                 Claim(
                     "with symmetrised KL the gap is larger at the smallest epsilon than without privacy",
                     lambda c: gap(c)[0] > gap(c)[-1],
                 ),
                 Claim(
-                    "without privacy nothing is better than global with mean regularisation by more than 0.005",
-                    lambda c: max(at(c, name, NO_PRIVACY) for name in c) <= at(c, "global: mean", NO_PRIVACY) + 0.005,
+                    "without privacy nothing that starts from PMTL is better than global with mean regularisation by "
+                    "more than 0.005 (the paper's table has a tie)",
+                    lambda c: all(
+                        at(c, name, NO_PRIVACY) <= at(c, "global: mean", NO_PRIVACY) + 0.005
+                        for name in c
+                        if name.startswith("personal")
+                    ),
                 ),
             ),
             fine_tuned,
@@ -159,10 +185,15 @@ def items() -> list[Item]:
             Item(
                 f"pmtl/figure-{number}",
                 f"noise and clip norm ({what})",
-                "Utility and privacy for different noise scales and clip norms.",
+                "Utility and privacy for different noise scales and clip norms, of which nothing is stated.",
                 (
-                    Claim("with the same clip norm, more noise costs less epsilon (follows from accounting)", _ordered),
-                    Claim("with the same clip norm, less noise is not less accurate", _accurate),
+                    Claim(
+                        "with the same clip norm, more noise costs less epsilon (ours; follows from accounting)",
+                        _ordered,
+                    ),
+                    Claim(
+                        "with the same clip norm, the least noise is not less accurate than the most (ours)", _accurate
+                    ),
                 ),
                 partial(trajectories, what, grid),
                 across="rounds",
@@ -245,10 +276,10 @@ def leads(curves: Curves, others: Sequence[str]) -> bool:
     return everywhere(with_privacy(curves), PERSONAL, others)
 
 
-def gaps(curves: Curves, where: Callable[[float], bool]) -> list[float]:
-    """How much more accurate PMTL is than the global model, at some epsilons."""
+def gaps(curves: Curves, *, above: bool) -> list[Point]:
+    """How much more accurate PMTL is than the global model, at epsilons above 1 or below."""
     own, common = (with_privacy(curves)[name] for name in (PERSONAL, GLOBAL))
-    return [a.mean - b.mean for a, b in zip(own, common, strict=True) if where(a.x)]
+    return [difference(a, b) for a, b in zip(own, common, strict=True) if (a.x > 1) == above]
 
 
 def gap(curves: Curves) -> list[float]:

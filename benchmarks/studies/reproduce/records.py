@@ -209,11 +209,16 @@ def ahead(one: Point, other: Point, lower: bool = False) -> bool:
 
     `lower`: less is better.
     """
-    sign = -1 if lower else 1
+    gain = difference(one, other)
+    return (-gain.mean if lower else gain.mean) > 2 * gain.error
+
+
+def difference(one: Point, other: Point) -> Point:
+    """How much more one has than another, at the first one's place: seed by seed, where both have what each gave."""
     if not len(one.seeds) == len(other.seeds) > 1:
-        return sign * (one.mean - other.mean) > 2 * math.hypot(one.error, other.error)
-    gains = [sign * (a - b) for a, b in zip(one.seeds, other.seeds, strict=True)]
-    return fmean(gains) > 2 * stdev(gains) / math.sqrt(len(gains))
+        return Point(one.x, one.mean - other.mean, math.hypot(one.error, other.error))
+    gains = tuple(a - b for a, b in zip(one.seeds, other.seeds, strict=True))
+    return Point(one.x, fmean(gains), stdev(gains) / math.sqrt(len(gains)), gains)
 
 
 @dataclass(frozen=True)

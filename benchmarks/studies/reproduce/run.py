@@ -27,6 +27,7 @@ from benchmarks.studies.reproduce.files import as_json, of_record
 from benchmarks.studies.reproduce.page import index, page, picture, sentence
 from benchmarks.studies.reproduce.records import PAPERS, ElsewhereError, Item, Size, verdict
 from benchmarks.studies.reproduce.scores import machine
+from kinfolk.data.given_rows import DataError
 from kinfolk.toml import ConfigError
 from kinfolk.training.pieces import Each, Result, each
 
@@ -145,9 +146,11 @@ def main(arguments: list[str] | None = None, in_pieces: Each = each, say: Say = 
         if not args.cell:
             keep(record, say)
 
-    in_pieces(measured, size, {item.name: item.name for item in runs}, told=tell)
-    if args.pages or (runs and not args.cell):
-        write_pages(known)
+    try:
+        in_pieces(measured, size, {item.name: item.name for item in runs}, told=tell)
+    finally:  # what was kept is on the pages, whatever came of the rest
+        if args.pages or (runs and not args.cell):
+            write_pages(known)
     return [done[item.name] for item in runs]
 
 
@@ -178,5 +181,5 @@ def chosen(name: str, names: Sequence[str]) -> bool:
 if __name__ == "__main__":
     try:
         main(say=partial(print, flush=True))
-    except ConfigError as error:
+    except (ConfigError, DataError) as error:
         raise SystemExit(str(error)) from None

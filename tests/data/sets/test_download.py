@@ -150,11 +150,13 @@ def test_a_web_page_that_was_saved_is_recognised(home: Path) -> None:
 
 
 STOPPED = """
+import signal
 import sys
 from dataclasses import replace
 from kinfolk.data.sets import school
 from kinfolk.data.sets.download import load_arrays, obtain
 from kinfolk.data.sets.source import File
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it would be ignored
 obtain(replace(school.SOURCE, files=(File("school.mat", sys.argv[1]),)))
 """
 
