@@ -18,7 +18,7 @@ from jax import Array
 from benchmarks.studies.covariance import baselines
 from benchmarks.studies.covariance.one_shot import one_shot
 from benchmarks.studies.covariance.schedules import noise_multipliers, published_per_round, shares
-from benchmarks.studies.covariance.tasks_matrix import ByTasks
+from benchmarks.studies.covariance.tasks_matrix import PUBLISHED, ByTasks
 from kinfolk.accounting import group_privacy, noise_for_budget
 from kinfolk.accounting.noise_for_budget import Case
 from kinfolk.verify.covariance_iterative import Iterative
@@ -212,7 +212,7 @@ def search(data: Repetitions, make: Callable[[Any], Fit], grid: Sequence[Any]) -
 
 def fit_by_tasks(settings: ByTasks, rounds: int, epsilon: float, delta: float, ridge: float) -> Fit:
     """The tasks' matrix in place of the features', from every client's own ridge fit."""
-    levels = jnp.asarray(levels_for(epsilon, delta, rounds, "gaussian", None), jnp.float32)
+    levels = jnp.asarray(levels_for(epsilon, delta, rounds, settings.noise, None), jnp.float32)
     settings = jax.tree.map(jnp.float32, settings)
     return lambda key, x, y, mask: _by_tasks(settings, key, x, y, levels, _ridge(x, y, ridge))
 
@@ -223,8 +223,10 @@ def search_by_tasks(data: Repetitions, base: ByTasks, epsilon: float, delta: flo
         jnp.linalg.norm(jax.vmap(lambda x, y: baselines.ridge_alone(x, y, ridge))(data.x, data.y), axis=-1).mean()
     )
     strengths, shifts = (0.001, 0.01, 0.1, 1.0), (0.0, 1.0)
-    if base.use == "noised":  # strong ones leave little of the noise, and of the models; there is no shift
-        strengths, shifts = (*strengths, 10.0, 100.0), (0.0,)
+    if base.use == "noised":  # strong ones leave little of the noise, and of the models
+        strengths = (*strengths, 10.0, 100.0)
+    if base.use in ("noised", PUBLISHED):  # noise is in the models, or positive
+        shifts = (0.0,)
 
     def make(setting: tuple[float, float, float, int]) -> Fit:
         strength, clip, shift, rounds = setting

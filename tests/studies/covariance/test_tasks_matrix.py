@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.studies.covariance import baselines
 from benchmarks.studies.covariance.tasks import synthetic_tasks
-from benchmarks.studies.covariance.tasks_matrix import USES, ByTasks
+from benchmarks.studies.covariance.tasks_matrix import PUBLISHED, USES, ByTasks
 from kinfolk.theory.covariance_noise import tasks_sensitivity
 from kinfolk.verify.covariance_iterative import WARNING, Iterative
 
@@ -30,7 +30,7 @@ def test_with_everybodys_models_it_is_the_features_matrix() -> None:
     expected = features.run(KEY, *ROWS, jnp.ones(ROWS[1].shape, bool), jnp.zeros(4), ALONE)
     np.testing.assert_allclose(found, expected, atol=2e-3)
     assert TASKS.error(np.asarray(found)) < 0.9 * TASKS.error(np.asarray(ALONE))
-    assert [replace(BASE, use=use).label for use in USES] == ["", "", WARNING]
+    assert [replace(BASE, use=use).label for use in USES] == ["", "", WARNING, WARNING]
 
 
 def test_of_its_own_a_client_has_one_number() -> None:
@@ -44,6 +44,13 @@ def test_of_its_own_a_client_has_one_number() -> None:
 def test_noise_is_that_of_the_sensitivity(use: str) -> None:
     """Whatever leaves differs from what it is without noise by multiplier times sensitivity."""
     settings, level, clients = replace(BASE, clip=0.5, use=use), 3.0, len(ALONE)
+    if use == PUBLISHED:  # positive, of mean (m + 1) K^2 / (2 epsilon) on the diagonal
+        noisy, shown, _ = settings.released(KEY, ALONE, level)
+        exact, *_ = settings.released(KEY, ALONE, 1e12)
+        assert np.linalg.eigvalsh(np.asarray(noisy - exact))[0] >= -1e-4
+        assert float(jnp.diag(noisy - exact).mean()) == pytest.approx((clients + 1) * 0.25 / (2 * level), rel=0.1)
+        assert bool((shown == ALONE).all())
+        return
     (exact, models, _), (noisy, shown, _) = (settings.released(KEY, ALONE, z) for z in (0.0, level))
     if use == "noised":
         assert np.linalg.norm(models, axis=1).max() <= 0.5 + 1e-6
