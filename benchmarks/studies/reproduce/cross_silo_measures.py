@@ -67,7 +67,7 @@ def warmed(rounds: int, strengths: tuple[float, ...]) -> dict[str, Method]:
 
 
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)
-WIDE = (0.0, *STRENGTHS, 100.0, 1e3, math.inf)
+WIDE = (0.0, 0.03, 0.1, *STRENGTHS, 100.0, 1e3, math.inf)
 SCHOOL = Comparison(
     data=lambda seed: school(scaling="as_published", seed=seed),
     methods={
@@ -295,7 +295,7 @@ def figure_5(size: Size) -> Measured:
     if size == "cell":
         setting = replace(setting, epsilons=(STRENGTH_AT,), rounds=4, seeds=1)
     curves = by_strength(setting, swept)
-    edges = [name for name, points in curves.items() if len(points) == len(strengths) and at_edge(points)]
+    edges = [name for name, points in curves.items() if name.split(", ")[0] in swept and at_edge(points)]
     said = [note, *(f"Of the strengths tried, an end is best for {name}." for name in edges)]
     return Measured(curves, words, setting.seeds, budget(setting), note=" ".join(said))
 
