@@ -286,16 +286,37 @@ def test_what_is_seen_of_participation_is_added_up_too(ledger: Ledger) -> None:
     assert sum(stated["parties"][0]["releases"].values()) == USES, "this run's alone"
 
 
+@pytest.mark.parametrize("known_by", [None, "row", "person"])
 @pytest.mark.parametrize("level", ["client", "example"])
-def test_a_client_keeps_its_name_in_other_years_of_the_same_data(ledger: Ledger, level: str) -> None:
+def test_a_client_keeps_its_name_in_other_years_of_the_same_data(
+    ledger: Ledger, level: str, known_by: str | None
+) -> None:
     """Options of a data set's function make clients anew: with other rows, one of the same name may be the same."""
 
-    def of(year: int, rows: int) -> Source:
-        values = tuple(np.array([f"{town} {year} {row}" for row in range(rows)]) for town in ("graz", "oslo"))
-        return Source("d", f"data set d, year={year}", ("graz", "oslo"), (rows, rows), Identity("row", "id", values))
+    def of(year: int, rows: int, towns: tuple[str, ...] = ("graz", "oslo")) -> Source:
+        values = tuple(np.array([f"{town} {year} {row}" for row in range(rows)]) for town in towns)
+        identity = Identity(known_by, "id", values) if known_by else None
+        return Source("d", f"data set d, year={year}", towns, (rows, rows), identity)
 
-    release(ledger, "one", account(of(2023, 5), "client"))
-    with pytest.raises(LedgerError, match=r"also in one|was promised epsilon=1 by run one"):
-        release(ledger, "two", account(of(2024, 6), level, epsilon=20.0))
-    other = replace(of(2024, 6), clients=("lyon", "turin"))
-    release(ledger, "other towns", account(other, level, epsilon=20.0))
+    first = account(of(2023, 5), "client", promise=20.0)
+    release(ledger, "one", first)
+    later = account(of(2024, 60), level, epsilon=100.0, noise=5.0)
+    truth = exact((1, noise_of(first)), (60 if level == "example" else 1, noise_of(later)))
+    if truth > 20:
+        with pytest.raises(LedgerError, match=r"also in one|was promised epsilon=20 by run one"):
+            release(ledger, "two", later)
+    else:
+        release(ledger, "two", later)
+        assert truth <= worst(ledger, "one", first)
+    if known_by:
+        release(ledger, "other towns", account(of(2024, 60, ("lyon", "turin")), level, epsilon=100.0, noise=5.0))
+
+
+def test_two_columns_are_two_things_though_both_have_numbers(ledger: Ledger) -> None:
+    def of(column: str, count: int) -> Source:
+        values = tuple(np.array([str(row) for row in own]) for own in np.array_split(np.arange(40), count))
+        names = tuple(str(n) for n in range(count))
+        return Source("d", f"column {column}", names, (40 // count,) * count, Identity("row", "id", values))
+
+    release(ledger, "wards", account(of("ward", 20), "client", epsilon=1.0, promise=8.0))
+    release(ledger, "hospitals", account(of("hospital", 2), "example", epsilon=1.0, promise=8.0))

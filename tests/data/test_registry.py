@@ -171,6 +171,10 @@ def test_a_function_is_told_options_by_an_experiment() -> None:
     assert found.grouping.startswith("data set two, clients=3, spread=1, which=7 (")  # its client 0 has other rows
     words = [load_data(replace(choice, options={"words": word}), 0).grouping for word in ("a", "A", "a ", "a")]
     assert len({label(word) for word in words}) == 3, "a function may tell apart what accounts take for the same word"
+    long = [f"exports/monthly/admissions/of/all/wards/{year}/cleaned/tables" for year in (2023, 2024)]
+    assert len({load_data(replace(choice, options={"words": word}), 0).grouping for word in long}) == 2
+    once, again = (load_data(replace(choice, options={"which": of}), 0).grouping for of in ((2, 3), [2, 3]))
+    assert once == again, "TOML has no tuples"
     assert from_toml(to_toml(Experiment(data=choice)), Experiment).data == choice
 
 

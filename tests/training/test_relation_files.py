@@ -12,12 +12,13 @@ from kinfolk import Experiment, Phase
 from kinfolk.algorithms.relations import graph_of
 from kinfolk.data.federation import DataError
 from kinfolk.data.tables.read import groups_by
+from kinfolk.data.tables.schema import Column, Schema
 from kinfolk.toml import ConfigError, from_toml, to_toml
 from kinfolk.training import run_directory
 from kinfolk.training.build import build_algorithm
 from kinfolk.training.experiment import load
-from kinfolk.training.relation_files import read_relation
-from kinfolk.training.statements import RELATIONS
+from kinfolk.training.relation_files import read_relation, refuse_protected
+from kinfolk.training.statements import RELATIONS, add_relations
 from tests.algorithms.towns import GROUPS, MATRIX, TOWNS, WEIGHTS, federation
 
 
@@ -182,7 +183,9 @@ def test_a_column_that_a_release_protects_says_nothing_of_who_is_related(tmp_pat
         'epsilon = 2.0\n[[phases]]\nmethod = "relation_regularized"\noptions.groups = "column:region"\n'
     )
     schema.write_text(declared + PROTECTED)
-    for said in (words, ("train", settings, "--output", tmp_path / "runs")):
+    from_settings = ("train", settings, "--output", tmp_path / "runs")
+    for said, spelled in ((words, ""), (from_settings, ""), (from_settings, "/")):
+        settings.write_text(settings.read_text().replace("region", f"region{spelled}"))
         code, _, err = command(*said)
         assert code == 1
         assert "the schema has column 'region' among what a release protects" in " ".join(err.split())
@@ -192,3 +195,24 @@ def test_a_column_that_a_release_protects_says_nothing_of_who_is_related(tmp_pat
     assert code == 0, err
     where = run_directory.open_run(tmp_path / "runs" / "latest")
     assert RELATIONS in where.statement()["not_covered"]
+
+
+def test_who_a_person_is_names_no_group(tmp_path: Path) -> None:
+    target, x = Column("y", low=0, high=1), Column("x", low=0, high=1)
+    for schema, columns in (
+        (Schema(target, (x,), client="town", person="patient"), ("patient", "x", "y")),
+        (Schema(target, (x,), client="town", row="visit"), ("visit",)),
+        (Schema(target, (x,), client="patient", person="patient"), ("x",)),
+    ):
+        for column in columns:
+            with pytest.raises(ConfigError, match=f"column '{column}' among what a release protects"):
+                refuse_protected(Path(f"column:{column}"), schema)
+        for free in ("column:region", "column:town", "groups.csv", f"column:{schema.client}"):
+            refuse_protected(Path(free), schema)
+
+
+def test_a_relation_is_said_to_be_public() -> None:
+    for options, expected in (({"groups": {"a": "b"}}, [RELATIONS]), ({"strength": 1.0}, [])):
+        result: Any = {"not_covered": []}
+        add_relations(result, [Phase("relation_regularized", 1, options)])
+        assert result["not_covered"] == expected

@@ -279,7 +279,7 @@ def leads(curves: Curves, others: Sequence[str]) -> bool:
 def gaps(curves: Curves, *, above: bool) -> list[Point]:
     """How much more accurate PMTL is than the global model, at epsilons above 1 or below."""
     own, common = (with_privacy(curves)[name] for name in (PERSONAL, GLOBAL))
-    return [difference(a, b) for a, b in zip(own, common, strict=True) if (a.x > 1) == above]
+    return [difference(a, b) for a, b in zip(own, common, strict=True) if (a.x > 1 if above else a.x < 1)]
 
 
 def gap(curves: Curves) -> list[float]:

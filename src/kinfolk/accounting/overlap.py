@@ -77,6 +77,13 @@ def same_clients(first: Members, second: Members) -> bool:
     return (first.data, first.clients, first.sizes) == (second.data, second.clients, second.sizes)
 
 
+def may_be_same(first: Members, second: Members) -> bool:
+    """Whether a client's name may mean the same, though nothing says so: in the same data, by other options of a
+    function, say. Not by two columns of a table, which are two things."""
+    columns = all(one.grouping.startswith("column ") for one in (first, second))
+    return first.data == second.data and not columns
+
+
 def of_rows(mine: Members, client: int, release: Members, names: Names) -> Codes:
     """For each row of one of my clients how it lies in the release: numbers into a list of what they mean."""
     count = mine.sizes[client]
@@ -168,7 +175,9 @@ def of_clients(history: Iterable[Members], mine: Members, release: Members, name
         if named and name in release.places:
             found.append(_by_name(release.places[name], release))
         else:
-            found.append(() if apart else _by_size(_largest(alike, name, size), release))
+            met = () if apart else _by_size(_largest(alike, name, size), release)
+            where = release.places.get(name, ANY) if not apart and may_be_same(mine, release) else ANY
+            found.append(met if where == ANY else _with_namesake(met, where, release))
     return found
 
 
@@ -208,7 +217,10 @@ def _clients_by_tokens(history: Iterable[Members], mine: Members, release: Membe
 
 
 def _ever(history: Iterable[Members], mine: Members) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens, sorted, and whose they are: of all rows that my clients ever had, each once for each of them."""
+    """Tokens, sorted, and whose they are: of all rows that my clients ever had, each once for each of them.
+
+    Rows that a client of the same name had where the name only may mean the same are not followed into a third release.
+    """
     own, whose = [mine.tokens], [mine.owners]
     for other in history:
         if comparable(mine, other) and same_grouping(mine, other):
@@ -221,22 +233,32 @@ def _ever(history: Iterable[Members], mine: Members) -> tuple[np.ndarray, np.nda
 
 
 def _counted(mine: Members, k: int, found: dict[int, int], release: Members, named: bool) -> Met:
-    """How a client lies in a release, of which it has `found` rows at each client.
-
-    One of the same name counts, too, where the name may mean the same: in other years or parts of the same data.
-    """
-    where = release.places.get(mine.clients[k], ANY) if named or mine.data == release.data else ANY
-    if release.level != Level.CLIENT and where != ANY and not named:
-        found = {**found, where: max(found.get(where, 0), release.sizes[where])}
+    """How a client lies in a release, of which it has `found` rows at each client. `named`: names mean the same."""
+    name = mine.clients[k]
     if release.level == Level.EXAMPLE:
-        return tuple((j, count, 0) for j, count in sorted(found.items()))
-    if release.level == PERSON:
-        own = {j for j in found if named and release.clients[j] == mine.clients[k]}
-        return tuple((j, count, 0) if j in own else (j, 0, count) for j, count in sorted(found.items()))
-    whole = sum(
-        (release.is_row_identity and count == release.sizes[j]) or (named and release.clients[j] == mine.clients[k])
-        for j, count in found.items()
-    )
-    if where not in (ANY, *found):
-        return ((0, whole + 1, len(found) - whole),)  # the same client, with other rows
-    return ((0, whole, len(found) - whole),) if found else ()
+        met = tuple((j, count, 0) for j, count in sorted(found.items()))
+    elif release.level == PERSON:
+        own = {j for j in found if named and release.clients[j] == name}
+        met = tuple((j, count, 0) if j in own else (j, 0, count) for j, count in sorted(found.items()))
+    else:
+        whole = sum(
+            (release.is_row_identity and count == release.sizes[j]) or (named and release.clients[j] == name)
+            for j, count in found.items()
+        )
+        met = ((0, whole, len(found) - whole),) if found else ()
+    where = release.places.get(name, ANY)
+    if where == ANY or not (named or may_be_same(mine, release)):
+        return met
+    there = where in found if release.level == Level.CLIENT else named  # counted, with its rows
+    return met if there else _with_namesake(met, where, release)
+
+
+def _with_namesake(met: Met, where: int, release: Members) -> Met:
+    """With the release's client of the same name, which may be the same one with other rows: all of it."""
+    if release.at_data_gates:
+        all_of_it = (
+            (where, release.sizes[where], 0) if release.level == Level.EXAMPLE else (where, 0, release.sizes[where])
+        )
+        return tuple(sorted([*(one for one in met if one[0] != where), all_of_it]))
+    ((_, whole, partly),) = met or ((0, 0, 0),)
+    return ((0, max(whole, min(whole + 1, len(release.clients) - partly)), partly),)

@@ -144,7 +144,7 @@ def train(
 
             choice, rows = table_choice(files, client, target, schema, name, test_fraction)
             if relation is not None:
-                if seed is None and privacy.level.private:
+                if seed is None and privacy.level.private and not rows.schema.unconfirmed():  # a draft is refused later
                     refuse_protected(relation, rows.schema)
                 given = replace(given, relation=read_relation(relation, files, rows.schema.client))
             federations = [federation(rows, choice, number) for number in numbers]

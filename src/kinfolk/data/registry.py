@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import inspect
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
@@ -82,9 +83,8 @@ def _grouping(choice: DataChoice) -> str:
     Accounts compare groupings up to case and spaces, by which a function may well tell clients apart: then a digest
     tells them apart, too.
     """
-    said = f"data set {choice.name}" + "".join(
-        f", {name}={shown(value)}" for name, value in sorted(choice.options.items())
-    )
+    told = {name: json.dumps(value, sort_keys=True, default=repr) for name, value in sorted(choice.options.items())}
+    said = f"data set {choice.name}" + "".join(f", {name}={value}" for name, value in told.items())
     if not choice.options and label(said) == said:
         return said
     return f"{said} ({hashlib.sha256(said.encode()).hexdigest()[:16]})"

@@ -75,10 +75,11 @@ def _edges(path: Path, lines: list[list[str]]) -> Any:
         raise ConfigError(f"relation={path}: {error}; give numbers as weights") from None
 
 
-def refuse_protected(named: Path | str, schema: schemas.Schema) -> None:
+def refuse_protected(named: Path, schema: schemas.Schema) -> None:
     """Refuses a relation from a column that a release protects: who is related to whom is public, and written down."""
     column = str(named).removeprefix(COLUMN)
     protected = {one.name for one in (schema.target, *schema.columns)} | {schema.event, *schema.labels}
+    protected |= {schema.row, schema.person} - {schema.client}
     if str(named).startswith(COLUMN) and column in protected:
         raise ConfigError(
             f"relation={named}: who is related to whom is public, and the schema has column {column!r} among what a "
@@ -97,6 +98,6 @@ def with_files_read(options: Mapping[str, Any], data: DataChoice, *, release: bo
         schema = None if data.schema is None else schemas.load(Path(data.schema))
         client = data.client if schema is None else schema.client
         if release and schema is not None:
-            refuse_protected(named, schema)
+            refuse_protected(Path(named), schema)
         found |= options_for(read_relation(Path(named), tables, client))
     return found
