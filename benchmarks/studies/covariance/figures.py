@@ -142,7 +142,7 @@ def compare(
 
 def mean_target(data: Repetitions) -> float:
     """Of all training rows, as if everybody knew it: so much is given to the example-level methods."""
-    return float(data.y.sum() / data.mask.sum())
+    return float(data.y.sum()) / int(data.mask.sum())
 
 
 def example_level(data: Repetitions, trial: Repetitions, rows: int) -> Errors:

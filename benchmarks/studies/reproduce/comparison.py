@@ -163,6 +163,8 @@ def by_strength(setting: Comparison, swept: Mapping[str, Method]) -> Curves:
 
 MOST_LOSS = 10.0
 """Shown of a loss: larger ones, and those of runs that diverged and have none, are shown as this."""
+MOST_EPSILON = 1000.0
+"""Likewise: with the paper's noise on a mean, and a stand-in's two clients in a cohort, there is none."""
 Noises = Mapping[str, tuple[float, float]]
 """By name: noise multiplier and clip norm."""
 
@@ -215,5 +217,5 @@ def traced(
             rows = zip(ends(setting), values, strict=True)
             curves[f"{name}: {part}"] = [point(end, own) for end, own in rows]
         costs = zip(ends(setting), spent, strict=True)
-        curves[f"{name}: epsilon"] = [Point(float(end), round(epsilon, 4)) for end, epsilon in costs]
+        curves[f"{name}: epsilon"] = [Point(float(end), round(min(epsilon, MOST_EPSILON), 4)) for end, epsilon in costs]
     return curves

@@ -200,9 +200,10 @@ so that to be no worse than these is no achievement; *edge* marks a best one at 
 Figures and tables of the first paper have the journal's numbers; the longer version's figure 1 is a drawing.
 
 A *full* run is the paper's setting, or as near as data allow; a *quick* one is small, so a verdict on it is about that
-small setting. `kinfolk reproduce --all --quick`, once through with nothing compiled before, took 6 minutes 20 seconds
-on two quiet cores, with a stand-in for CIFAR-10 (its images: about a minute more). The column `quick` has CPU seconds
-of each item, {seconds:.0f} in all; four items of pmtl share the run of figure-3b, some were run again later.
+small setting. `kinfolk reproduce --all --quick`, once through with nothing compiled before, took 8 minutes 20 seconds
+on two quiet cores, with a stand-in for CIFAR-10 (its images: some two minutes more). The column `quick` has CPU
+seconds of each item, {seconds:.0f} in all; four items of pmtl share the run of figure-3b, and figure-3d has CIFAR-10's
+images.
 Full runs of FEMNIST, MNIST, CIFAR-10 and School were done on an H200: [how](full-runs.md), and what each left out.
 """
 

@@ -114,7 +114,7 @@ def main(arguments: list[str] | None = None, in_pieces: Each = each, say: Say = 
     parser.add_argument("names", nargs="*", metavar="NAME", help="as listed; a paper's name for all of its items")
     parser.add_argument("--all", action="store_true", help="all of them")
     parser.add_argument("--missing", action="store_true", help="those that were not run yet")
-    parser.add_argument("--quick", action="store_true", help="small settings: all of them in 7 minutes on two cores")
+    parser.add_argument("--quick", action="store_true", help="small settings: all of them in 9 minutes on two cores")
     parser.add_argument("--cell", action="store_true", help="seconds each: shows that it runs, and is not kept")
     parser.add_argument("--pages", action="store_true", help="write the pages from what was measured before")
     args = parser.parse_args(arguments)

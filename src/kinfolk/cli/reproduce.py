@@ -30,7 +30,7 @@ def reproduce(
     ] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Small: 7 minutes for all on two cores.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small: 9 minutes for all on two cores.")] = False,
     pages: Annotated[bool, typer.Option("--pages", help="Write pages from what was measured before.")] = False,
     on: On = None,
     resume: Resume = False,
