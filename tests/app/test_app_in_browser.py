@@ -39,10 +39,10 @@ def fill(window: Any, name: str, words: str) -> None:
 
 def says(window: Any, words: str, where: str = "main") -> None:
     """Waits until a page shows these words: a key that was pressed may still be leading to it."""
-    from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+    from selenium.common.exceptions import WebDriverException
     from selenium.webdriver.support.ui import WebDriverWait
 
-    passing = (NoSuchElementException, StaleElementReferenceException)
+    passing = (WebDriverException,)  # a page that comes again in the middle of a look has several words for that
     wait = WebDriverWait(window, 30, ignored_exceptions=passing)
     wait.until(lambda w: words in w.find_element("tag name", where).text, f"{words!r} is not there")
 
