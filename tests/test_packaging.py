@@ -103,6 +103,7 @@ def test_every_dependency_is_locked_and_ray_in_a_lock_of_its_own() -> None:
     }, "both are installed together"
 
 
+@pytest.mark.slow
 def test_whatever_locked_packages_need_is_locked() -> None:
     """They are installed without anything beside them."""
     found = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)

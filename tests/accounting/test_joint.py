@@ -52,7 +52,8 @@ def test_squares_of_plain_gaussians_add_up(count: int) -> None:
     assert exact_delta(mu, found) == pytest.approx(DELTA, rel=1e-3)
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 3])
 def test_the_dearest_sampled_silos_are_found_and_composed(count: int) -> None:
     truth = max(by_hand(some) for some in combinations(range(5), count))
     found = joint.epsilon(silos(), count, DELTA)

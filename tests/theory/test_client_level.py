@@ -149,6 +149,7 @@ def started(data: Federation, rule: str, **level: float) -> tuple[Job, State, Ca
     return job, resident.start_all(job.plan, algorithm, jax.random.key(0)[None]), one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_a_personal_model_moves_in_exactly_the_rounds_of_its_client(rule: str) -> None:
     """So all others together see who else was there: of a cohort of fixed size, whether the last client was."""
